@@ -1,0 +1,63 @@
+"""Ranks compare what they were configured with, before anything can diverge or hang."""
+
+import hashlib
+import json
+from typing import Any
+
+import numpy as np
+
+from hvd_adaptive.collective import Collective
+from hvd_adaptive.errors import AgreementError
+from hvd_adaptive.ops import Ops
+
+_SHOWN = 5
+
+
+def agree(ops: Ops, collective: Collective, description: dict[str, Any], name: str) -> None:
+    """Return if every rank's ``description`` is the same.
+
+    One 32-byte allgather when all is well; the texts travel only to name what differs.
+
+    Args:
+        description: what must be equal, as JSON types.
+        name: names the collectives; the same on every rank.
+
+    Raises:
+        AgreementError: on every rank, with the same message, naming what differs.
+    """
+    text = json.dumps(description, sort_keys=True).encode()
+    digests = _gather(ops, collective, hashlib.sha256(text).digest(), f"{name}.digest")
+    if len({digests[i : i + 32] for i in range(0, len(digests), 32)}) == 1:
+        return
+    lengths = np.frombuffer(_gather(ops, collective, np.int64(len(text)).tobytes(), f"{name}.length"), np.int64)
+    texts = _gather(ops, collective, text, f"{name}.text")
+    ends = np.cumsum(lengths)
+    descriptions = [json.loads(texts[end - length : end]) for end, length in zip(ends, lengths, strict=True)]
+    found = differences({f"rank {rank}": description for rank, description in enumerate(descriptions)})
+    raise AgreementError(
+        "the ranks were configured differently; every rank must build the same compression object. Found:\n  "
+        + "\n  ".join(found)
+    )
+
+
+def differences(descriptions: dict[str, dict[str, Any]]) -> list[str]:
+    """One line for each entry in which a description differs from the first, at most five and a count of the rest.
+
+    Args:
+        descriptions: by the name of who holds them.
+    """
+    (first, reference), *others = descriptions.items()
+    found = []
+    for key in dict.fromkeys(key for description in descriptions.values() for key in description):
+        for holder, description in others:
+            if description.get(key) != reference.get(key):
+                here, there = (d.get(key, "nothing") for d in (reference, description))
+                found.append(f"{key}: {first} has {here}, {holder} has {there}")
+                break
+    more = [f"... and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
+    return found[:_SHOWN] + more
+
+
+def _gather(ops: Ops, collective: Collective, data: bytes, name: str) -> bytes:
+    raw = ops.from_numpy(np.frombuffer(data, np.uint8).copy())
+    return bytes(ops.to_numpy(collective.wait(collective.allgather(raw, name))).tobytes())

@@ -1,0 +1,32 @@
+"""The controller that changes nothing."""
+
+from dataclasses import dataclass
+
+from hvd_adaptive.compress.base import check_factor
+from hvd_adaptive.control.base import Observation
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """One factor for the whole run.
+
+    Args:
+        factor: original elements / kept elements, >= 1.
+
+    Raises:
+        ConfigError: if the factor is not a finite number >= 1.
+    """
+
+    factor: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "factor", check_factor("Fixed", self.factor))
+
+    def start(self) -> None:
+        return None
+
+    def decide(self, state: None) -> float:
+        return self.factor
+
+    def observe(self, state: None, observation: Observation) -> None:
+        return None

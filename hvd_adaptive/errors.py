@@ -1,0 +1,21 @@
+"""Every error this package raises, each also a built-in class so that callers may catch either."""
+
+
+class HvdAdaptiveError(Exception):
+    """Base of all errors of this package."""
+
+
+class ConfigError(HvdAdaptiveError, ValueError):
+    """What was asked for is not legal; the message says what is."""
+
+
+class UnsupportedError(HvdAdaptiveError, NotImplementedError):
+    """Legal elsewhere, but not possible here; the message says why and what to use instead."""
+
+
+class AgreementError(HvdAdaptiveError, ValueError):
+    """The ranks were configured differently; every rank raises it with the same message."""
+
+
+class StateError(HvdAdaptiveError, ValueError):
+    """A saved state does not belong to the object it is loaded into."""

@@ -1,0 +1,55 @@
+"""Gather: any code travels, in one contiguous buffer per unit; every rank decodes all of them. Traffic per rank is O(P k)."""
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from hvd_adaptive.collective import Collective
+from hvd_adaptive.compress.base import Compressor, ExchangeName, Payload, is_poisoned
+from hvd_adaptive.ops import Array, Ops
+from hvd_adaptive.prng import Key
+
+_ALIGNMENT = 8
+"""Bytes. Each rank's buffer is padded to it, so that every array in the gathered buffer may be viewed in its dtype."""
+
+
+@dataclass(frozen=True)
+class Gather:
+    """Allgather the payloads as bytes, decode each and add them up in rank order."""
+
+    name: ClassVar[ExchangeName] = "gather"
+
+    def start(self, ops: Ops, collective: Collective, payload: Payload, name: str) -> Any:
+        parts = [ops.to_bytes(array) for array in payload.arrays]
+        padding = self.nbytes(ops, payload) - sum(ops.nbytes(array) for array in payload.arrays)
+        if padding:
+            parts.append(ops.zeros(padding, "uint8", like=parts[0]))
+        return collective.allgather(ops.concat(parts), name)
+
+    def wait(self, collective: Collective, pending: Any) -> tuple[Array, ...]:
+        return (collective.wait(pending),)
+
+    def decode(
+        self, ops: Ops, received: tuple[Array, ...], size: int, own: Payload, compressor: Compressor, key: Key, weight: float
+    ) -> Array | None:
+        (raw,) = received
+        stride = ops.size(raw) // size
+        payloads = [self._unpack(ops, ops.slice(raw, rank * stride, (rank + 1) * stride), own) for rank in range(size)]
+        if any(is_poisoned(ops, payload) for payload in payloads):
+            return None
+        total = None
+        for payload in payloads:
+            total = compressor.decode(ops, payload, key, onto=total, weight=weight / size)
+        return total
+
+    def nbytes(self, ops: Ops, payload: Payload) -> int:
+        exact = sum(ops.nbytes(array) for array in payload.arrays)
+        return -(-exact // _ALIGNMENT) * _ALIGNMENT
+
+    def _unpack(self, ops: Ops, raw: Array, template: Payload) -> Payload:
+        """One rank's payload, laid out as this rank's own is: widest dtype first keeps views aligned."""
+        arrays, start = [], 0
+        for array in template.arrays:
+            stop = start + ops.nbytes(array)
+            arrays.append(ops.from_bytes(ops.slice(raw, start, stop), ops.dtype(array)))
+            start = stop
+        return replace(template, arrays=tuple(arrays))

@@ -1,0 +1,92 @@
+"""The array functions the maths is written in; one implementation per framework, numpy's is the oracle.
+
+No backend is chosen here: a binding passes its own. Arrays are flat (``f32[n]``) unless said otherwise.
+A function documented as *donating* an argument may overwrite it; use only what it returns.
+"""
+
+from typing import Any, Protocol, TypeAlias
+
+import numpy.typing as npt
+
+Array: TypeAlias = Any
+"""An array of the backend at hand: ``numpy.ndarray``, ``torch.Tensor`` or ``tf.Tensor``."""
+
+
+class Ops(Protocol):
+    """Array functions. Dtypes are spelled as numpy spells them: ``"float32"``."""
+
+    def dtype(self, x: Array) -> str: ...
+
+    def size(self, x: Array) -> int:
+        """Number of elements."""
+
+    def nbytes(self, x: Array) -> int:
+        """Size in bytes."""
+
+    def from_numpy(self, x: npt.NDArray[Any], like: Array | None = None) -> Array:
+        """A copy of ``x`` on the device of ``like``."""
+
+    def to_numpy(self, x: Array) -> npt.NDArray[Any]: ...
+
+    def zeros(self, n: int, dtype: str, like: Array) -> Array:
+        """``dtype[n]`` of zeros on the device of ``like``."""
+
+    def arange(self, n: int, like: Array) -> Array:
+        """``i64[n]``: 0, 1, ... on the device of ``like``."""
+
+    def flatten(self, x: Array) -> Array:
+        """``x`` as a contiguous vector in logical (row-major) order, without a copy where possible."""
+
+    def cast(self, x: Array, dtype: str) -> Array:
+        """``x`` in ``dtype``, ``x`` itself where it already is."""
+
+    def where(self, mask: Array, x: Array, y: Array) -> Array: ...
+
+    def any(self, mask: Array) -> bool: ...
+
+    def all_finite(self, x: Array) -> bool:
+        """False if any element is NaN or infinite."""
+
+    def starts_with_nan(self, x: Array) -> bool:
+        """True if ``x`` has a first element and it is NaN."""
+
+    def full_like(self, x: Array, value: float) -> Array: ...
+
+    def slice(self, x: Array, start: int, stop: int) -> Array:
+        """A view of ``x[start:stop]``."""
+
+    def set_slice(self, x: Array, start: int, values: Array) -> Array:
+        """``x`` with ``values`` written from ``start`` on; donates ``x``."""
+
+    def add_slice(self, x: Array, start: int, values: Array, weight: float = 1.0) -> Array:
+        """``x`` with ``weight * values`` added from ``start`` on; donates ``x``."""
+
+    def scale(self, x: Array, weight: float) -> Array:
+        """``weight * x``."""
+
+    def take(self, x: Array, positions: Array) -> Array:
+        """``x[positions]``."""
+
+    def clear(self, x: Array, positions: Array) -> Array:
+        """``x`` with zeros at ``positions``; donates ``x``."""
+
+    def scatter_add(self, x: Array, positions: Array, values: Array) -> Array:
+        """``x`` with ``values`` added at ``positions``, which must be distinct; donates ``x``."""
+
+    def top_positions(self, x: Array, k: int) -> Array:
+        """``i64[k]``: positions of the ``k`` elements of largest magnitude, exactly ``k`` under ties, in any order."""
+
+    def to_bfloat16_bits(self, x: Array) -> Array:
+        """``i16[n]``: the bits of ``x`` rounded to the nearest bfloat16, ties to even."""
+
+    def from_bfloat16_bits(self, bits: Array, dtype: str) -> Array:
+        """The inverse of :meth:`to_bfloat16_bits`."""
+
+    def to_bytes(self, x: Array) -> Array:
+        """``u8[nbytes]``: the memory of ``x``, without a copy where possible."""
+
+    def from_bytes(self, raw: Array, dtype: str) -> Array:
+        """The inverse of :meth:`to_bytes`."""
+
+    def concat(self, arrays: list[Array]) -> Array:
+        """One vector; the single array itself where there is only one."""

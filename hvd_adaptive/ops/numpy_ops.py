@@ -1,0 +1,104 @@
+"""The reference backend, and the oracle for the others."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+NDArray = npt.NDArray[Any]
+
+
+class NumpyOps:
+    """:class:`hvd_adaptive.ops.Ops` on ``numpy.ndarray``."""
+
+    def dtype(self, x: NDArray) -> str:
+        return x.dtype.name
+
+    def size(self, x: NDArray) -> int:
+        return x.size
+
+    def nbytes(self, x: NDArray) -> int:
+        return x.nbytes
+
+    def from_numpy(self, x: NDArray, like: NDArray | None = None) -> NDArray:
+        return x.copy()
+
+    def to_numpy(self, x: NDArray) -> NDArray:
+        return x
+
+    def zeros(self, n: int, dtype: str, like: NDArray) -> NDArray:
+        return np.zeros(n, dtype)
+
+    def arange(self, n: int, like: NDArray) -> NDArray:
+        return np.arange(n, dtype=np.int64)
+
+    def flatten(self, x: NDArray) -> NDArray:
+        return np.ascontiguousarray(x).reshape(-1)
+
+    def cast(self, x: NDArray, dtype: str) -> NDArray:
+        with np.errstate(over="ignore", invalid="ignore"):  # float16 overflows to inf, as every framework's cast does
+            return x.astype(dtype, copy=False)
+
+    def where(self, mask: NDArray, x: NDArray, y: NDArray) -> NDArray:
+        return np.where(mask, x, y)
+
+    def any(self, mask: NDArray) -> bool:
+        return bool(mask.any())
+
+    def all_finite(self, x: NDArray) -> bool:
+        return bool(np.isfinite(x).all())
+
+    def starts_with_nan(self, x: NDArray) -> bool:
+        return x.size > 0 and bool(np.isnan(x[0]))
+
+    def full_like(self, x: NDArray, value: float) -> NDArray:
+        return np.full_like(x, value)
+
+    def slice(self, x: NDArray, start: int, stop: int) -> NDArray:
+        return x[start:stop]
+
+    def set_slice(self, x: NDArray, start: int, values: NDArray) -> NDArray:
+        x[start : start + values.size] = values
+        return x
+
+    def add_slice(self, x: NDArray, start: int, values: NDArray, weight: float = 1.0) -> NDArray:
+        x[start : start + values.size] += values if weight == 1.0 else x.dtype.type(weight) * values
+        return x
+
+    def scale(self, x: NDArray, weight: float) -> NDArray:
+        scaled: NDArray = x * x.dtype.type(weight)
+        return scaled
+
+    def take(self, x: NDArray, positions: NDArray) -> NDArray:
+        return x[positions]
+
+    def clear(self, x: NDArray, positions: NDArray) -> NDArray:
+        x[positions] = 0
+        return x
+
+    def scatter_add(self, x: NDArray, positions: NDArray, values: NDArray) -> NDArray:
+        x[positions] += values
+        return x
+
+    def top_positions(self, x: NDArray, k: int) -> NDArray:
+        if k >= x.size:
+            return np.arange(x.size)
+        return np.argpartition(np.abs(x), x.size - k)[x.size - k :]
+
+    def to_bfloat16_bits(self, x: NDArray) -> NDArray:
+        bits = x.astype(np.float32).view(np.uint32)
+        rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+        quiet_nan = (bits >> np.uint32(16)) | np.uint32(0x40)  # rounding could carry a NaN's bits into an infinity
+        return np.where(np.isnan(x), quiet_nan, rounded).astype(np.uint16).view(np.int16)
+
+    def from_bfloat16_bits(self, bits: NDArray, dtype: str) -> NDArray:
+        return (bits.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32).astype(dtype, copy=False)
+
+    def to_bytes(self, x: NDArray) -> NDArray:
+        return x.view(np.uint8)
+
+    def from_bytes(self, raw: NDArray, dtype: str) -> NDArray:
+        return raw.view(dtype)
+
+    def concat(self, arrays: list[NDArray]) -> NDArray:
+        return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)

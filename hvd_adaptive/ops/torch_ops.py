@@ -1,0 +1,104 @@
+"""The torch backend."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+_DTYPES = {
+    name: getattr(torch, name)
+    for name in ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
+}
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+
+
+class TorchOps:
+    """:class:`hvd_adaptive.ops.Ops` on ``torch.Tensor``, on whatever device the tensors live."""
+
+    def dtype(self, x: Tensor) -> str:
+        return _NAMES[x.dtype]
+
+    def size(self, x: Tensor) -> int:
+        return x.numel()
+
+    def nbytes(self, x: Tensor) -> int:
+        return x.nbytes
+
+    def from_numpy(self, x: npt.NDArray[Any], like: Tensor | None = None) -> Tensor:
+        return torch.tensor(x, device=None if like is None else like.device)
+
+    def to_numpy(self, x: Tensor) -> npt.NDArray[Any]:
+        return np.asarray(x.numpy(force=True))
+
+    def zeros(self, n: int, dtype: str, like: Tensor) -> Tensor:
+        return torch.zeros(n, dtype=_DTYPES[dtype], device=like.device)
+
+    def arange(self, n: int, like: Tensor) -> Tensor:
+        return torch.arange(n, device=like.device)
+
+    def flatten(self, x: Tensor) -> Tensor:
+        return x.detach().reshape(-1)
+
+    def cast(self, x: Tensor, dtype: str) -> Tensor:
+        return x.to(_DTYPES[dtype])
+
+    def where(self, mask: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        return torch.where(mask, x, y)
+
+    def any(self, mask: Tensor) -> bool:
+        return bool(mask.any())
+
+    def all_finite(self, x: Tensor) -> bool:
+        # The largest magnitude is NaN or inf exactly if an element is: one pass, no mask.
+        return x.numel() == 0 or bool(torch.isfinite(torch.linalg.vector_norm(x, ord=float("inf"))))
+
+    def starts_with_nan(self, x: Tensor) -> bool:
+        return x.numel() > 0 and bool(torch.isnan(x[0]))
+
+    def full_like(self, x: Tensor, value: float) -> Tensor:
+        return torch.full_like(x, value)
+
+    def slice(self, x: Tensor, start: int, stop: int) -> Tensor:
+        return x[start:stop]
+
+    def set_slice(self, x: Tensor, start: int, values: Tensor) -> Tensor:
+        x[start : start + values.numel()].copy_(values)
+        return x
+
+    def add_slice(self, x: Tensor, start: int, values: Tensor, weight: float = 1.0) -> Tensor:
+        x[start : start + values.numel()].add_(values, alpha=weight)
+        return x
+
+    def scale(self, x: Tensor, weight: float) -> Tensor:
+        return x * weight
+
+    def take(self, x: Tensor, positions: Tensor) -> Tensor:
+        return x.index_select(0, positions)
+
+    def clear(self, x: Tensor, positions: Tensor) -> Tensor:
+        return x.index_fill_(0, positions.long(), 0)
+
+    def scatter_add(self, x: Tensor, positions: Tensor, values: Tensor) -> Tensor:
+        return x.index_add_(0, positions, values)
+
+    def top_positions(self, x: Tensor, k: int) -> Tensor:
+        if k >= x.numel():
+            return torch.arange(x.numel(), device=x.device)
+        return torch.topk(x.abs(), k, sorted=False).indices
+
+    def to_bfloat16_bits(self, x: Tensor) -> Tensor:
+        return x.to(torch.bfloat16).view(torch.int16)
+
+    def from_bfloat16_bits(self, bits: Tensor, dtype: str) -> Tensor:
+        return bits.view(torch.bfloat16).to(_DTYPES[dtype])
+
+    def to_bytes(self, x: Tensor) -> Tensor:
+        return x.view(torch.uint8)
+
+    def from_bytes(self, raw: Tensor, dtype: str) -> Tensor:
+        return raw.view(_DTYPES[dtype])
+
+    def concat(self, arrays: list[Tensor]) -> Tensor:
+        return arrays[0] if len(arrays) == 1 else torch.cat(arrays)

@@ -1,0 +1,129 @@
+"""What a user asked for, checked, and how each unit is treated as a result. Knows no framework."""
+
+import dataclasses
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, TypeAlias
+
+from hvd_adaptive.compress import Compressor, Identity
+from hvd_adaptive.control import Controller
+from hvd_adaptive.errors import ConfigError
+from hvd_adaptive.exchange import Exchange, Reduce, choose
+from hvd_adaptive.feedback import Feedback, NoFeedback, Residual
+from hvd_adaptive.granularity import Parameter, Unit, layer_wise
+
+Scope: TypeAlias = Callable[[Sequence[Parameter]], tuple[Unit, ...]]
+"""Groups parameters into units."""
+
+
+@dataclass(frozen=True)
+class UnitPlan:
+    """How one unit is treated: the same on every rank."""
+
+    unit: Unit
+    compressor: Compressor
+    exchange: Exchange
+    feedback: Feedback
+    dense: bool = False
+    """True if it is left as it is by choice: excluded, or too small."""
+
+    @property
+    def rides(self) -> bool:
+        """True if the payload is one summable array of one parameter, which Horovod's own allreduce can carry."""
+        return isinstance(self.exchange, Reduce) and len(self.unit.slots) == 1
+
+    @property
+    def checks(self) -> bool:
+        """True if NaN and infinity would be lost, or stay in the residual, unless looked for."""
+        return self.feedback.remembers or not self.compressor.carries_all
+
+    def at(self, factor: float) -> "UnitPlan":
+        """The same plan with another factor."""
+        return dataclasses.replace(self, compressor=dataclasses.replace(self.compressor, factor=factor))  # type: ignore[type-var]
+
+
+@dataclass(frozen=True)
+class Options:
+    """Everything but the parameters and the scope.
+
+    Args:
+        compressor: the method, an instance.
+        controller: decides the factor; None leaves the compressor's own.
+        feedback: None for error feedback exactly where the method is biased, True or False to force it, or a feedback.
+        exchange: ``"auto"`` or the name of an exchange that is legal for the compressor.
+        dense_below: parameters of fewer elements go dense.
+        exclude: name patterns (``"*.bias"``) of parameters that go dense.
+        seed: of all random choices.
+
+    Raises:
+        ConfigError: if one of them is not legal.
+    """
+
+    compressor: Compressor
+    controller: Controller | None
+    feedback: bool | Feedback | None
+    exchange: str
+    dense_below: int
+    exclude: tuple[str, ...]
+    seed: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.compressor, type) or not hasattr(self.compressor, "encode"):
+            raise ConfigError(f"compressor must be an instance such as TopK(factor=100), got {self.compressor!r}")
+        choose(self.compressor, self.exchange)
+        if self.controller is not None:
+            if isinstance(self.controller, type) or not hasattr(self.controller, "decide"):
+                raise ConfigError(f"controller must be an instance such as Fixed(factor=100), got {self.controller!r}")
+            if not hasattr(self.compressor, "factor"):
+                raise ConfigError(
+                    f"{self.compressor!r} has no factor for a controller to change; use one such as TopK(factor=100)"
+                )
+        if not (self.feedback is None or isinstance(self.feedback, bool) or hasattr(self.feedback, "absorb")):
+            raise ConfigError(f"feedback must be None, True, False or an instance such as Residual(), got {self.feedback!r}")
+        for name, least in (("dense_below", 0), ("seed", None)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or (least is not None and value < least):
+                raise ConfigError(f"{name} must be an integer{'' if least is None else f' >= {least}'}, got {value!r}")
+        if not all(isinstance(pattern, str) for pattern in self.exclude):
+            raise ConfigError(f"exclude must hold name patterns such as '*.bias', got {self.exclude!r}")
+
+    def excluded(self, names: Sequence[str]) -> set[str]:
+        """Those of ``names`` that a pattern in ``exclude`` matches.
+
+        Raises:
+            ConfigError: if a pattern matches none.
+        """
+        for pattern in self.exclude:
+            if not any(fnmatchcase(name, pattern) for name in names):
+                raise ConfigError(f"exclude pattern {pattern!r} matches none of the parameters {', '.join(names)}")
+        return {name for name in names if any(fnmatchcase(name, pattern) for pattern in self.exclude)}
+
+    def described(self) -> dict[str, Any]:
+        """The options as text that compares equal on ranks that behave alike."""
+        return {f.name: _text(getattr(self, f.name)) for f in dataclasses.fields(self)}
+
+
+def _text(value: object) -> str:
+    """``repr`` without addresses, which differ between processes."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+
+
+def build(parameters: Sequence[Parameter], scope: Scope, options: Options) -> tuple[UnitPlan, ...]:
+    """Plans that together cover ``parameters``: those to compress grouped by ``scope``, the others dense, each on its own.
+
+    Raises:
+        ConfigError: if a pattern in ``exclude`` matches nothing.
+    """
+    excluded = options.excluded([parameter.name for parameter in parameters])
+    least = max(1, options.dense_below)  # a parameter without elements has nothing to select
+    dense = [parameter for parameter in parameters if parameter.name in excluded or parameter.size < least]
+    compressed = [parameter for parameter in parameters if parameter not in dense]
+    compressor = options.compressor
+    exchange = choose(compressor, options.exchange)
+    wanted = compressor.biased if options.feedback is None else options.feedback
+    feedback = (Residual() if wanted else NoFeedback()) if isinstance(wanted, bool) else wanted
+    plans = [UnitPlan(unit, compressor, exchange, feedback) for unit in (scope(compressed) if compressed else ())]
+    plans += [UnitPlan(unit, Identity(), Reduce(), NoFeedback(), dense=True) for unit in layer_wise(dense)]
+    return tuple(plans)

@@ -1,0 +1,72 @@
+"""Random numbers that are a function of (seed, step, unit, position), and of nothing else.
+
+The same bits come out on every rank and backend, whatever the order of calls, and no global generator is touched.
+All arithmetic is on integers below 2^32 held in int64, where a product's low 32 bits survive wrap-around,
+so it means the same in Python, numpy, torch and TensorFlow.
+
+Source    the mixing step follows the published "lowbias32" constants (C. Wellons, "Prospecting for Hash Functions", 2018);
+          the permutation is an alternating Feistel network with cycle walking (Black and Rogaway, CT-RSA 2002).
+"""
+
+from typing import Any, NamedTuple
+
+from hvd_adaptive.ops import Array, Ops
+
+_MASK = 0xFFFFFFFF
+_ROUNDS = 8
+
+
+class Key(NamedTuple):
+    """64 bits that name one stream of random numbers."""
+
+    high: int
+    low: int
+
+
+def _mix(x: Any) -> Any:
+    """A bijection of 32 bits that looks random; ``x`` is an int or an ``i64`` array of values below 2^32."""
+    x = x ^ (x >> 16)
+    x = (x * 0x21F0AAAD) & _MASK
+    x = x ^ (x >> 15)
+    x = (x * 0x735A2D97) & _MASK
+    return x ^ (x >> 15)
+
+
+def derive(key: Key, word: int) -> Key:
+    """The key of stream ``word`` below ``key``."""
+    high, low = _mix((key.high ^ word ^ 0x9E3779B9) & _MASK), _mix((key.low + word + 0x85EBCA6B) & _MASK)
+    return Key(_mix(high ^ (low >> 1)), _mix(low ^ (high << 1) & _MASK))
+
+
+def root(seed: int) -> Key:
+    """The key everything else is derived from; ``seed`` is any integer."""
+    return derive(Key(_mix(seed & _MASK), _mix((seed >> 32) & _MASK)), 0)
+
+
+def sample(ops: Ops, key: Key, k: int, n: int, like: Array) -> Array:
+    """Choose ``k`` of ``n`` positions uniformly, without repeats.
+
+    Takes O(k) time: it walks the first ``k`` images of a pseudo-random permutation of ``range(n)``.
+
+    Returns:
+        ``i64[k]``, distinct, in random order, on the device of ``like``.
+    """
+    bits = max(1, (n - 1).bit_length())
+    positions = _permute(ops.arange(k, like), key, bits)
+    outside = positions >= n
+    while ops.any(outside):  # under half of the domain lies outside, so this ends after a few turns
+        positions = ops.where(outside, _permute(positions, key, bits), positions)
+        outside = positions >= n
+    return positions
+
+
+def _permute(x: Array, key: Key, bits: int) -> Array:
+    """A permutation of ``range(2**bits)``, applied to each element."""
+    low_bits = (bits + 1) // 2
+    low_mask, high_mask = (1 << low_bits) - 1, (1 << (bits - low_bits)) - 1
+    high, low = x >> low_bits, x & low_mask
+    for number in range(_ROUNDS):
+        round_key = derive(key, number)
+        low = low ^ (_mix(_mix(high ^ round_key.high) ^ round_key.low) & low_mask)
+        high = high ^ (_mix(_mix(low ^ round_key.low) ^ round_key.high) & high_mask)
+    return (high << low_bits) | low

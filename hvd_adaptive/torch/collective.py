@@ -1,0 +1,54 @@
+"""Stock Horovod as the core's network."""
+
+from typing import Any
+
+import horovod.torch as hvd
+import torch
+
+from hvd_adaptive.errors import ConfigError
+
+
+class HorovodCollective:
+    """Named collectives among the ranks of a process set.
+
+    Args:
+        process_set: a Horovod process set; all ranks by default.
+
+    Raises:
+        ConfigError: if Horovod was not initialised, or the process set was not added to it.
+    """
+
+    def __init__(self, process_set: hvd.ProcessSet = hvd.global_process_set) -> None:
+        if not hvd.is_initialized():
+            raise ConfigError("Horovod is not initialised; call hvd.init() before building a compression object")
+        if process_set.process_set_id is None:
+            raise ConfigError(f"{process_set} is not known to Horovod; pass it to hvd.init() or hvd.add_process_set() first")
+        self.process_set = process_set
+
+    @property
+    def member(self) -> bool:
+        """True if this rank is in the process set."""
+        return bool(self.process_set.included())
+
+    @property
+    def rank(self) -> int:
+        return int(self.process_set.rank())
+
+    @property
+    def size(self) -> int:
+        return int(self.process_set.size())
+
+    @property
+    def ranks(self) -> list[int]:
+        """Global ranks of the members."""
+        return [int(rank) for rank in self.process_set.ranks or range(hvd.size())]
+
+    def allreduce(self, x: torch.Tensor, name: str) -> int:
+        return int(hvd.allreduce_async(x, name=name, op=hvd.Average, process_set=self.process_set))
+
+    def allgather(self, x: torch.Tensor, name: str) -> int:
+        return int(hvd.allgather_async(x, name=name, process_set=self.process_set))
+
+    def wait(self, handle: Any) -> torch.Tensor:
+        result: torch.Tensor = hvd.synchronize(handle)
+        return result

@@ -1,0 +1,206 @@
+"""The object that stock Horovod takes as ``compression=``."""
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import horovod.torch as hvd
+import torch
+from horovod.torch.compression import Compressor as HorovodCompressor
+
+from hvd_adaptive.compress import Compressor
+from hvd_adaptive.control import Controller, agree
+from hvd_adaptive.engine import Engine, InFlight
+from hvd_adaptive.errors import ConfigError
+from hvd_adaptive.feedback import Feedback
+from hvd_adaptive.granularity import Parameter, Unit
+from hvd_adaptive.monitor import Meter, Monitor, Stats
+from hvd_adaptive.ops.torch_ops import TorchOps
+from hvd_adaptive.plan import Options, UnitPlan, build
+from hvd_adaptive.torch import state, token
+from hvd_adaptive.torch.collective import HorovodCollective
+from hvd_adaptive.torch.parameters import Finder, NamedParameters, checked, described
+from hvd_adaptive.torch.steps import Place, Steps
+
+_numbers = defaultdict[int, "itertools.count[int]"](itertools.count)
+"""How many objects were built per process set: ranks build theirs in the same order, so the number names their collectives."""
+
+
+@dataclass(frozen=True)
+class _Context:
+    """What ``decompress`` needs to know of what ``compress`` returned."""
+
+    place: Place
+    gradient: torch.Tensor
+    riding: InFlight | None
+
+
+class TorchCompression(HorovodCompressor):  # type: ignore[misc]
+    """Base of :class:`LayerWise`, :class:`EntireModel` and :class:`Bucketed`: pass an instance as ``compression=``.
+
+    Building one is collective: every rank of the process set must do so, with the same arguments and in the same order.
+
+    Args:
+        named_parameters: ``model.named_parameters()``, as for ``DistributedOptimizer``. Frozen parameters are left alone.
+        compressor: the method, such as ``TopK(factor=100)``.
+        controller: decides the factor from step to step; None keeps the compressor's.
+        feedback: None for error feedback where the method is biased, True or False to force it.
+        exchange: ``"auto"``, ``"reduce"`` or ``"gather"``.
+        dense_below: parameters of fewer elements go dense; None for the scope's default.
+        exclude: name patterns (``"*.bias"``) of parameters that go dense.
+        process_set: the optimizer's; all ranks by default.
+        seed: of all random choices.
+        monitor: told of every unit in every step.
+
+    Raises:
+        ConfigError: if an argument is not legal, or ``hvd.init()`` was not called.
+        UnsupportedError: if a parameter is complex, sparse or no float.
+        AgreementError: on every rank, if ranks were given different arguments.
+    """
+
+    scope: ClassVar[str]
+    default_dense_below: ClassVar[int] = 0
+
+    def __init__(
+        self,
+        named_parameters: NamedParameters,
+        compressor: Compressor,
+        *,
+        controller: Controller | None = None,
+        feedback: bool | Feedback | None = None,
+        exchange: str = "auto",
+        dense_below: int | None = None,
+        exclude: str | Iterable[str] = (),
+        process_set: hvd.ProcessSet = hvd.global_process_set,
+        seed: int = 0,
+        monitor: Monitor | None = None,
+    ) -> None:
+        options = Options(
+            compressor=compressor,
+            controller=controller,
+            feedback=feedback,
+            exchange=exchange,
+            dense_below=self.default_dense_below if dense_below is None else dense_below,
+            exclude=(exclude,) if isinstance(exclude, str) else tuple(exclude),
+            seed=seed,
+        )
+        self._collective = HorovodCollective(process_set)
+        given = checked(named_parameters)
+        self._parameters = {name: p for name, p in given.items() if p.requires_grad}
+        if not self._parameters:
+            raise ConfigError("every parameter is frozen (requires_grad=False); there is no gradient to compress")
+        excluded = options.excluded(list(self._parameters))
+        plans = build([described(*item) for item in self._parameters.items()], self._units, options)
+        self._places = {slot.parameter.name: Place(number, slot) for number, plan in enumerate(plans) for slot in plan.unit.slots}
+        self._finder = Finder(self._parameters, excluded)
+        self._meter = Meter(monitor)
+        label = f"hvd_adaptive.{process_set.process_set_id}.{next(_numbers[process_set.process_set_id])}"
+        engine = Engine(TorchOps(), self._collective, seed, label, self._meter)
+        self._steps = Steps(engine, plans, controller, self._meter)
+        self._known_ranks = False
+        self._weight = 1.0
+        self._description = {"scope": self.scope, **options.described()} | {
+            f"parameter {name!r}": _role(number, parameter, plans, self._places.get(name))
+            for number, (name, parameter) in enumerate(given.items())
+        }
+        if self._collective.member:
+            together = self._description | {"ranks": self._collective.ranks}
+            agree(engine.ops, self._collective, together, f"{label}.handshake")
+
+    def _units(self, parameters: Sequence[Parameter]) -> tuple[Unit, ...]:
+        """Groups parameters into units."""
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def compress(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        """Called by Horovod with a parameter's gradient. Returns the tensor it shall allreduce, and a context."""
+        name = self._finder.find(tensor)
+        if name is None:
+            return tensor, None
+        self._steps.arrive(name)
+        place = self._places[name]
+        riding = self._steps.take(place, tensor)
+        if riding is not None:
+            return riding.sent.arrays[0], _Context(place, tensor, riding)
+        sign = token.make(tensor, hvd.rank(), first=not self._known_ranks)
+        self._meter.add_bytes(sign.nbytes)
+        return sign, _Context(place, tensor, None)
+
+    @torch.no_grad()
+    def decompress(self, tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
+        """Called by Horovod with what its allreduce made of :meth:`compress`'s tensor. Returns the gradient to use."""
+        if ctx is None:  # a sparse gradient, which Horovod allreduced by itself
+            self._finder.check_sparse()
+            return tensor
+        step = self._steps.current
+        if not step.returned:
+            self._check_complete(step.arrived)
+        if ctx.riding is not None:
+            mean = self._steps.give_ridden(ctx.place, ctx.riding, tensor)
+        else:
+            if step.means is None:
+                self._weight = token.weight(tensor, self._collective.ranks)
+                self._known_ranks = True
+            mean = self._steps.give(ctx.place, self._weight)
+        step.returned += 1
+        if step.returned == len(step.arrived):
+            self._steps.finish()
+        return _like(mean, ctx.gradient)
+
+    def _check_complete(self, arrived: set[str]) -> None:
+        if len(arrived) == len(self._parameters):
+            return
+        self._finder.check_sparse()
+        missing = [name for name in self._finder.dense_names() if name not in arrived]
+        if missing:
+            raise ConfigError(
+                f"the optimizer handed over no gradient of {', '.join(map(repr, missing[:5]))} ({len(missing)} in all); build "
+                "the compression object from the parameters that the optimizer holds, each optimizer with its own object"
+            )
+
+    def stats(self) -> Stats:
+        """Totals since this object was built or reset, on this rank."""
+        return self._meter.stats(self._collective.size if self._collective.member else 0, self._steps.done)
+
+    def reset(self) -> None:
+        """Forget residuals, steps and totals, as if just built."""
+        self._steps.restart()
+        self._meter.reset()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What an interrupted run needs to go on as if it had not been: residuals, steps, the controller's state.
+
+        It belongs to this rank: every rank saves and loads its own.
+
+        Raises:
+            StateError: between ``backward()`` and ``step()``.
+        """
+        state.check_between_steps(bool(self._steps.current.arrived))
+        return state.pack(self._description, self._collective, self._steps.done, self._steps.residuals(), self._steps.control)
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Continue from :meth:`state_dict`.
+
+        Raises:
+            StateError: if another configuration, model, rank or number of ranks saved it; the message names the difference.
+        """
+        state.check(saved, self._description, self._collective)
+        devices = {self._steps.unit_name(place.unit): self._parameters[name].device for name, place in self._places.items()}
+        residuals = {name: residual.to(devices[name], copy=True) for name, residual in saved["residuals"].items()}
+        self._steps.restore(saved["steps"], saved["control"], residuals)
+
+
+def _role(number: int, parameter: torch.Tensor, plans: Sequence[UnitPlan], place: Place | None) -> str:
+    """How a parameter is treated, as text for comparing ranks and saved states."""
+    treated = "frozen" if place is None else f"in unit {plans[place.unit].unit.name!r}"
+    return f"number {number}, shape {tuple(parameter.shape)}, {parameter.dtype}, {treated}"
+
+
+def _like(mean: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    """The flat ``mean`` with the shape, dtype and memory format of ``gradient``."""
+    shaped = mean.view(gradient.shape)
+    if shaped.dtype == gradient.dtype and gradient.is_contiguous():
+        return shaped
+    return torch.empty_like(gradient).copy_(shaped)

@@ -1,0 +1,52 @@
+"""What a checkpoint of a compression object holds, and whether it fits the object it is loaded into."""
+
+from typing import Any
+
+from hvd_adaptive.collective import Collective
+from hvd_adaptive.control.agreement import differences
+from hvd_adaptive.errors import StateError
+
+_FORMAT = 1
+_KEYS = {"format", "description", "rank", "ranks", "steps", "residuals", "control"}
+
+
+def check_between_steps(under_way: bool) -> None:
+    """
+    Raises:
+        StateError: if a step is under way, when part of the gradients sits in the residuals.
+    """
+    if under_way:
+        raise StateError("a step is under way; save after optimizer.step(), not between backward() and step()")
+
+
+def pack(
+    description: dict[str, Any], collective: Collective, steps: int, residuals: dict[str, Any], control: Any
+) -> dict[str, Any]:
+    """The state as plain values and tensors."""
+    return {
+        "format": _FORMAT,
+        "description": dict(description),
+        "rank": collective.rank,
+        "ranks": collective.size,
+        "steps": steps,
+        "residuals": residuals,
+        "control": control,
+    }
+
+
+def check(saved: dict[str, Any], description: dict[str, Any], collective: Collective) -> None:
+    """
+    Raises:
+        StateError: if ``saved`` is no such state, or one of another configuration, model, rank or number of ranks.
+    """
+    if not isinstance(saved, dict) or set(saved) != _KEYS or saved["format"] != _FORMAT:
+        raise StateError(f"this is no state of a compression object of format {_FORMAT}; it must hold {', '.join(sorted(_KEYS))}")
+    found = differences({"the saved state": saved["description"], "this object": description})
+    if found:
+        raise StateError("the state belongs to another compression object:\n  " + "\n  ".join(found))
+    if (saved["rank"], saved["ranks"]) != (collective.rank, collective.size):
+        raise StateError(
+            f"the state was saved by rank {saved['rank']} of {saved['ranks']}, this is rank {collective.rank} of "
+            f"{collective.size}; residuals belong to one rank, so save and load one file per rank, or go on without (residuals "
+            "then start from zero)"
+        )
