@@ -1,0 +1,169 @@
+"""Real Horovod ranks, kept alive from test to test, that run functions sent to them."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection, Listener, wait
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+TESTS = Path(__file__).parents[1]
+WORKER = Path(__file__).with_name("rank_worker.py")
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "OMPI_MCA_mpi_yield_when_idle": "1",  # ranks may outnumber cores
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "HOROVOD_DYNAMIC_PROCESS_SETS": "1",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+}
+ONE_ORDER = {
+    "HOROVOD_FUSION_THRESHOLD": "0",  # what is fused depends on timing, and the order of additions on what is fused
+    "OMPI_MCA_coll_tuned_use_dynamic_rules": "1",
+    "OMPI_MCA_coll_tuned_allreduce_algorithm": "3",  # recursive doubling, whatever the size of the message
+}
+"""Settings under which Horovod adds up ranks in one order, so that two runs can be compared bit for bit."""
+START_SECONDS = 90
+
+
+def _send_tests_by_value() -> None:
+    """Ranks cannot import test modules, so functions from them travel whole."""
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if file is not None and TESTS in Path(file).parents:
+            cloudpickle.register_pickle_by_value(module)
+
+
+class RankError(AssertionError):
+    """A rank raised; holds what every rank answered."""
+
+    def __init__(self, message: str, errors: dict[int, BaseException]) -> None:
+        super().__init__(message)
+        self.errors = errors
+
+
+class RankPool:
+    """N processes under ``mpirun`` (or ``horovodrun --gloo``), each one Horovod rank.
+
+    Args:
+        size: number of ranks.
+        gloo: talk over Gloo instead of MPI.
+        environment: more variables for the ranks.
+    """
+
+    def __init__(self, size: int, *, gloo: bool = False, environment: Mapping[str, str] | None = None) -> None:
+        self.size = size
+        self._gloo = gloo
+        self._environment = ENVIRONMENT | dict(environment or {})
+        self._process: subprocess.Popen[str] | None = None
+        self._connections: list[Connection] = []
+        self._output = Path(os.devnull)
+
+    def run(self, function: Callable[..., Any], *arguments: Any, seconds: float = 60.0) -> list[Any]:
+        """Call ``function(*arguments)`` on every rank at once; the results in rank order.
+
+        Raises:
+            RankError: if it raised on any rank, or did not return in time. The ranks are then started anew for the next call.
+        """
+        answers = self.attempt(function, *arguments, seconds=seconds)
+        errors = {rank: answer for rank, answer in enumerate(answers) if isinstance(answer, BaseException)}
+        if errors:
+            self.close()
+            texts = "\n".join(f"rank {rank}: {getattr(e, 'remote_traceback', e)}" for rank, e in errors.items())
+            raise RankError(texts, errors)
+        return answers
+
+    def attempt(self, function: Callable[..., Any], *arguments: Any, seconds: float = 60.0) -> list[Any]:
+        """As :meth:`run`, but an exception that a rank raised stands in its place among the results.
+
+        Raises:
+            RankError: if a rank did not answer in time.
+        """
+        if self._process is None or self._process.poll() is not None:
+            self._start()
+        _send_tests_by_value()
+        call = cloudpickle.dumps((function, arguments))
+        for connection in self._connections:
+            connection.send_bytes(call)
+        answers: dict[int, Any] = {}
+        deadline = time.monotonic() + seconds
+        while len(answers) < self.size:
+            pending = [c for rank, c in enumerate(self._connections) if rank not in answers]
+            ready = wait(pending, timeout=max(0.0, deadline - time.monotonic()))
+            if not ready:
+                silent = sorted(set(range(self.size)) - set(answers))
+                self.close()
+                raise RankError(f"ranks {silent} did not answer within {seconds} s\n{self._tail()}", {})
+            for connection in ready:
+                answers[self._connections.index(connection)] = self._receive(connection)
+        return [answers[rank] for rank in range(self.size)]
+
+    def close(self) -> None:
+        """End the ranks."""
+        for connection in self._connections:
+            connection.close()
+        self._connections = []
+        if self._process is not None:
+            try:
+                self._process.wait(timeout=3)
+            except subprocess.TimeoutExpired:
+                self._process.terminate()  # the launcher ends its ranks
+                try:
+                    self._process.wait(timeout=10)
+                except subprocess.TimeoutExpired:
+                    self._process.kill()
+                    self._process.wait()
+            self._process = None
+
+    def _start(self) -> None:
+        self.close()
+        folder = Path(tempfile.mkdtemp(prefix="ranks-"))
+        address = str(folder / "socket")
+        binaries = Path(sys.executable).parent
+        if self._gloo:
+            launcher = [str(binaries / "horovodrun"), "--gloo", "-np", str(self.size)]
+        else:
+            launcher = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(self.size)]
+        self._output = folder / "output.txt"
+        with self._output.open("w") as output, Listener(address, backlog=self.size) as listener:
+            self._process = subprocess.Popen(
+                [*launcher, sys.executable, "-P", str(WORKER), address],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                text=True,
+                env=os.environ | self._environment,
+                cwd=folder,
+            )
+            by_rank = dict(self._accept(listener) for _ in range(self.size))
+        self._connections = [by_rank[rank] for rank in range(self.size)]
+
+    def _accept(self, listener: Listener) -> tuple[int, Connection]:
+        socket = listener._listener._socket  # the only way to wait for a connection with a time limit
+        socket.settimeout(START_SECONDS)
+        try:
+            connection = listener.accept()
+        except TimeoutError:
+            self.close()
+            raise RankError(f"{self.size} ranks did not start within {START_SECONDS} s\n{self._tail()}", {}) from None
+        rank, _ = connection.recv()
+        return rank, connection
+
+    def _receive(self, connection: Connection) -> Any:
+        try:
+            succeeded, answer = cloudpickle.loads(connection.recv_bytes())
+        except EOFError:
+            return RankError(f"the rank died\n{self._tail()}", {})
+        if succeeded:
+            return answer
+        error, text = answer
+        error.remote_traceback = text
+        return error
+
+    def _tail(self) -> str:
+        return self._output.read_text()[-4000:] if self._output.exists() else ""

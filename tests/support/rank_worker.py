@@ -1,0 +1,39 @@
+"""One rank of a pool: joins Horovod, then runs the functions it is sent until the pool closes the connection.
+
+Usage: rank_worker.py SOCKET, under mpirun or horovodrun.
+"""
+
+import os
+import sys
+import traceback
+import warnings
+from multiprocessing.connection import Client
+
+import cloudpickle
+import horovod.torch as hvd
+import torch
+
+
+def main(address: str) -> None:
+    torch.set_num_threads(1)
+    hvd.init()
+    with Client(address) as connection:
+        connection.send((hvd.rank(), os.getpid()))
+        while True:
+            try:
+                call = connection.recv_bytes()
+            except EOFError:
+                break
+            try:
+                function, arguments = cloudpickle.loads(call)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("error")
+                    answer = (True, function(*arguments))
+            except BaseException as error:  # noqa: BLE001 - the pool raises it again
+                answer = (False, (error, traceback.format_exc()))
+            connection.send_bytes(cloudpickle.dumps(answer))
+    hvd.shutdown()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
