@@ -1,5 +1,6 @@
 """Compressors: one method per file, one frozen value each."""
 
+import dataclasses
 from typing import Any
 
 from hvd_adaptive.compress.base import Compressor, Payload
@@ -35,8 +36,9 @@ def compressor(name: str, **options: Any) -> Compressor:
     if name not in NAMES:
         raise ConfigError(f"unknown compressor {name!r}; legal are {', '.join(NAMES)}")
     method = NAMES[name]
-    legal = list(getattr(method, "__dataclass_fields__", {}))
-    unknown, missing = [o for o in options if o not in legal], [o for o in legal if o not in options]
+    legal = {field.name: field.default is not dataclasses.MISSING for field in dataclasses.fields(method)}  # type: ignore[arg-type]
+    unknown = [option for option in options if option not in legal]
+    missing = [option for option, has_default in legal.items() if not has_default and option not in options]
     if unknown:
         raise ConfigError(f"{name} has no option {', '.join(unknown)}; legal are: {', '.join(legal) or 'none'}")
     if missing:

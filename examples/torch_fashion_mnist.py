@@ -1,0 +1,174 @@
+"""Trains a CNN on Fashion-MNIST with Horovod and compressed gradients.
+
+    horovodrun -np 2 python examples/torch_fashion_mnist.py --scope entire-model --compressor topk --factor 100
+    horovodrun -np 2 python examples/torch_fashion_mnist.py --dense
+
+Lines marked with (*) are all that compression adds to a Horovod script.
+"""
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+import fashion_mnist
+import horovod.torch as hvd
+import torch
+from report import Progress, print_table
+from torch import nn
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, TensorDataset
+
+import hvd_adaptive  # (*)
+import hvd_adaptive.torch as hva  # (*)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--compressor", default="topk", choices=hvd_adaptive.compress.NAMES, help="method (default: topk)")
+    parser.add_argument("--factor", type=float, default=100.0, help="for topk and randomk (default: 100, which keeps 1 %%)")
+    parser.add_argument("--scope", default="entire-model", choices=hva.SCOPES, help="what is compressed together")
+    parser.add_argument("--exchange", default="auto", help="auto, or one that is legal for the compressor")
+    parser.add_argument("--dense", action="store_true", help="stock Horovod without compression")
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--batch-size", type=int, default=64, help="per rank")
+    parser.add_argument("--lr", type=float, default=0.02, help="per rank; it is multiplied with the number of ranks")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--limit", type=int, help="train on the first so many images only")
+    parser.add_argument("--data", type=Path, default=fashion_mnist.FOLDER, help="folder of the data set")
+    parser.add_argument("--checkpoint", type=Path, help="folder to save to after each epoch")
+    parser.add_argument("--resume", action="store_true", help="continue from --checkpoint if it holds one")
+    parser.add_argument("--json", type=Path, help="file to write the results to")
+    return parser.parse_args()
+
+
+def build_model() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 32, 3), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(64 * 5 * 5, 128), nn.ReLU(), nn.Linear(128, 10),
+    )  # fmt: skip
+
+
+def build_compression(args: argparse.Namespace, model: nn.Module) -> hva.TorchCompression:  # (*)
+    options = {"factor": args.factor} if args.compressor in {"topk", "randomk"} else {}
+    compressor = hvd_adaptive.compressor(args.compressor, **options)
+    return hva.compression(args.scope, model.named_parameters(), compressor, exchange=args.exchange, seed=args.seed)
+
+
+def load_data(args: argparse.Namespace, part: str) -> TensorDataset:
+    images, labels = fashion_mnist.load(part, args.data)
+    limit = args.limit if part == "train" else None
+    pixels = torch.from_numpy(images[:limit].copy()).unsqueeze(1).float().div_(255).sub_(0.286).div_(0.353)
+    return TensorDataset(pixels, torch.from_numpy(labels[:limit].copy()).long())
+
+
+def accuracy(model: nn.Module, dataset: TensorDataset) -> float:
+    """Over the whole data set, each rank testing its share."""
+    images, labels = (tensor[hvd.rank() :: hvd.size()] for tensor in dataset.tensors)
+    model.eval()
+    with torch.no_grad():
+        correct = sum(int((model(x).argmax(1) == y).sum()) for x, y in zip(images.split(500), labels.split(500), strict=True))
+    model.train()
+    total = hvd.allreduce(torch.tensor([correct, len(labels)]), op=hvd.Sum, name="accuracy")
+    return float(total[0] / total[1])
+
+
+class Checkpoint:
+    """Model and optimizer are the same on every rank and saved once; the compression's state is each rank's own."""
+
+    def __init__(
+        self, folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, compression: hva.TorchCompression | None
+    ):
+        self.parts = {"model": model, "optimizer": optimizer}
+        self.shared_file = folder / "shared.pt"
+        self.own_file = folder / f"compression.rank{hvd.rank()}.pt"
+        self.compression = compression
+
+    def save(self, epoch: int) -> None:
+        self.shared_file.parent.mkdir(parents=True, exist_ok=True)
+        if self.compression is not None:
+            self.write(self.compression.state_dict(), self.own_file)  # (*)
+        hvd.barrier()  # the shared file comes last: where it is, the others are
+        if hvd.rank() == 0:
+            self.write({"epoch": epoch, **{name: part.state_dict() for name, part in self.parts.items()}}, self.shared_file)
+        hvd.barrier()
+
+    def load(self) -> int:
+        """Returns the number of epochs done."""
+        if not self.shared_file.exists():
+            return 0
+        shared = torch.load(self.shared_file, weights_only=True)
+        for name, part in self.parts.items():
+            part.load_state_dict(shared[name])
+        if self.compression is not None:
+            self.compression.load_state_dict(torch.load(self.own_file, weights_only=True))  # (*)
+        return int(shared["epoch"])
+
+    @staticmethod
+    def write(state: object, file: Path) -> None:
+        temporary = file.with_suffix(".tmp")
+        torch.save(state, temporary)
+        temporary.replace(file)
+
+
+def train(args: argparse.Namespace) -> None:
+    hvd.init()
+    torch.manual_seed(args.seed)
+    model = build_model()
+    inner = torch.optim.SGD(model.parameters(), lr=args.lr * hvd.size(), momentum=0.9)
+    compression = None if args.dense else build_compression(args, model)  # (*)
+    optimizer = hvd.DistributedOptimizer(
+        inner,
+        named_parameters=model.named_parameters(),
+        compression=hvd.Compression.none if compression is None else compression,  # (*)
+    )
+    checkpoint = Checkpoint(args.checkpoint, model, optimizer, compression) if args.checkpoint else None
+    first_epoch = checkpoint.load() if checkpoint and args.resume else 0
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+
+    dataset, test = load_data(args, "train"), load_data(args, "t10k")
+    sampler = DistributedSampler(dataset, hvd.size(), hvd.rank(), seed=args.seed, drop_last=True)
+    loader = DataLoader(dataset, batch_size=None, sampler=BatchSampler(sampler, args.batch_size, drop_last=True))
+    steps, seconds, quality = 0, 0.0, accuracy(model, test) if first_epoch >= args.epochs else 0.0
+    for epoch in range(first_epoch, args.epochs):
+        sampler.set_epoch(epoch)
+        start = time.perf_counter()
+        with Progress(f"epoch {epoch + 1}/{args.epochs}", len(loader), show=hvd.rank() == 0) as progress:
+            for images, labels in loader:
+                optimizer.zero_grad()
+                loss = nn.functional.cross_entropy(model(images), labels)
+                loss.backward()
+                optimizer.step()
+                progress.advance()
+        steps, seconds = steps + len(loader), seconds + time.perf_counter() - start
+        quality = accuracy(model, test)
+        if checkpoint:
+            checkpoint.save(epoch + 1)
+        if hvd.rank() == 0:
+            print(f"epoch {epoch + 1}/{args.epochs}: loss {loss.item():.3f} on rank 0, test accuracy {quality:.2%}", flush=True)
+
+    bytes_dense = steps * sum(p.nbytes for p in model.parameters()) if hvd.size() > 1 else 0
+    stats = None if compression is None else compression.stats()  # (*)
+    results = {
+        "test_accuracy": round(quality, 4),
+        "steps_per_second": round(steps / seconds, 2) if steps else 0.0,
+        "bytes_sent": bytes_dense if stats is None else stats.bytes_sent,
+        "bytes_dense": bytes_dense,
+        "ranks": hvd.size(),
+        "factor": round(stats.elements_dense / stats.elements_sent, 1) if stats and stats.elements_sent else 1.0,
+    }
+    if hvd.rank() == 0:
+        print_table(results)
+        if args.json:
+            args.json.parent.mkdir(parents=True, exist_ok=True)
+            args.json.write_text(json.dumps(results, indent=2) + "\n")
+    hvd.shutdown()
+
+
+if __name__ == "__main__":
+    try:
+        train(parse_arguments())
+    except hvd_adaptive.HvdAdaptiveError as error:
+        sys.exit(f"error: {error}")

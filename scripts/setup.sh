@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# Installs what is missing, and nothing twice: system packages, .venv, the frameworks, Horovod, this package (as the wheel users get).
+#
+#   PYTHON                    Python 3.10, 3.11 or 3.12 to use (default: the first found)
+#   HVD_ADAPTIVE_CACHE        where Horovod's wheel is kept (default: ~/.cache/hvd-adaptive)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+fail() {
+  echo "error: $*" >&2
+  exit 1
+}
+
+find_python() {
+  local candidate found=""
+  for candidate in ${PYTHON:-python3 python3.12 python3.11 python3.10}; do
+    command -v "$candidate" >/dev/null 2>&1 || continue
+    found="$found $candidate ($("$candidate" -V 2>&1 | cut -d' ' -f2))"
+    if "$candidate" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null; then
+      command -v "$candidate"
+      return
+    fi
+  done
+  fail "needs Python 3.10, 3.11 or 3.12, because TensorFlow and Horovod 0.28.1 do; found:${found:- none}." \
+    "Install one and name it: PYTHON=python3.11 bash scripts/demo.sh"
+}
+
+missing_system_packages() {
+  local version
+  version=$("$python" -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
+  "$python" -c 'import ensurepip, venv' 2>/dev/null || echo "$version-venv"
+  "$python" -c 'import sysconfig, sys; from pathlib import Path
+sys.exit(not (Path(sysconfig.get_path("include")) / "Python.h").exists())' || echo "$version-dev"
+  command -v mpirun >/dev/null && command -v mpicxx >/dev/null || echo openmpi-bin libopenmpi-dev
+  command -v g++ >/dev/null || echo g++
+  command -v make >/dev/null || echo make
+  command -v ssh >/dev/null || echo openssh-client
+  [ -e /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz ] || echo dataset-fashion-mnist
+}
+
+install_system_packages() {
+  local packages as_root=""
+  packages=$(missing_system_packages | xargs)
+  [ -n "$packages" ] || return 0
+  command -v apt-get >/dev/null || fail "missing: $packages (Debian's names), and there is no apt-get to install them with. Install them yourself"
+  if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null || fail "missing system packages, and neither root nor sudo to install them with. Ask for: apt-get install $packages"
+    as_root=sudo
+  fi
+  echo "Installing system packages: $packages"
+  $as_root apt-get update -qq
+  # shellcheck disable=SC2086
+  $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages >/dev/null ||
+    fail "apt-get could not install: $packages"
+}
+
+# What the environment depends on: if it changes, the environment is brought up to date.
+environment_stamp() {
+  { cat requirements/*.txt scripts/build_horovod.sh; "$python" -V; mpirun --version 2>/dev/null | head -n 1; } | cksum
+}
+
+install_environment() {
+  local stamp
+  stamp=$(environment_stamp)
+  [ "$(cat .venv/stamp-environment 2>/dev/null)" = "$stamp" ] && return
+  echo "Installing torch, TensorFlow and tools into .venv"
+  [ -x .venv/bin/python ] && .venv/bin/python -c '' 2>/dev/null || "$python" -m venv --clear .venv
+  .venv/bin/python -m pip install --quiet -r requirements/build.txt -r requirements/frameworks.txt \
+    -r requirements/run.txt -r requirements/dev.txt
+  .venv/bin/python -m pip install --quiet --no-deps --force-reinstall "$(bash scripts/build_horovod.sh .venv/bin/python)"
+  echo "$stamp" >.venv/stamp-environment
+}
+
+package_stamp() {
+  find setup.py pyproject.toml README.md hvd_adaptive -type f ! -name '*.pyc' | LC_ALL=C sort | xargs cat | cksum
+}
+
+install_package() {
+  local stamp wheel
+  stamp=$(package_stamp)
+  [ "$(cat .venv/stamp-package 2>/dev/null)" = "$stamp" ] && return
+  echo "Building and installing the wheel of hvd_adaptive"
+  rm -rf build dist
+  .venv/bin/python -m build --quiet --wheel --no-isolation >/dev/null
+  wheel=$(find dist -name '*.whl')
+  .venv/bin/python -m pip install --quiet --no-deps --force-reinstall "$wheel"
+  rm -rf build
+  echo "$stamp" >.venv/stamp-package
+}
+
+python=$(find_python)
+install_system_packages
+install_environment
+install_package
