@@ -99,24 +99,29 @@ class Engine:
         with self._meter.time("decode"):
             plan, size = flight.plan, self.collective.size
             mean = plan.exchange.decode(self.ops, received, size, flight.sent, plan.compressor, flight.key, weight)
-            self._count(flight, finite=mean is not None)
+            sent = plan.exchange.nbytes(self.ops, flight.sent)
+            self._count(plan, flight.step, sent, finite=mean is not None)
             if mean is not None:
                 return mean, work
             work = plan.feedback.undo(self.ops, work, plan.compressor, flight.payload, flight.key, flight.gradients)
             nothing = self.ops.zeros(plan.unit.size, flight.payload.dtype, like=flight.payload.arrays[0])
             return self.ops.full_like(nothing, math.nan), work
 
-    def _count(self, flight: InFlight, *, finite: bool) -> None:
-        unit = flight.plan.unit
-        kept = flight.plan.compressor.kept(unit.size)
+    def count_untouched(self, plan: UnitPlan, step: int) -> None:
+        """Count a unit whose gradient Horovod reduced as it was."""
+        self._count(plan, step, plan.unit.nbytes, finite=True)
+
+    def _count(self, plan: UnitPlan, step: int, bytes_sent: int, *, finite: bool) -> None:
+        unit = plan.unit
+        kept = plan.compressor.kept(unit.size)
         self._meter.add(
             StepRecord(
-                step=flight.step,
+                step=step,
                 unit=unit.name,
                 elements=unit.size,
                 kept=kept,
-                factor=unit.size / kept,
-                bytes_sent=flight.plan.exchange.nbytes(self.ops, flight.sent),
+                factor=unit.size / kept if kept else 1.0,
+                bytes_sent=bytes_sent,
                 bytes_dense=unit.nbytes,
                 finite=finite,
             )

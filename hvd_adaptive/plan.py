@@ -35,6 +35,11 @@ class UnitPlan:
         return isinstance(self.exchange, Reduce) and len(self.unit.slots) == 1
 
     @property
+    def untouched(self) -> bool:
+        """True if the gradient itself rides and nothing is kept: stock Horovod's way."""
+        return self.rides and isinstance(self.compressor, Identity) and not self.feedback.remembers
+
+    @property
     def checks(self) -> bool:
         """True if NaN and infinity would be lost, or stay in the residual, unless looked for."""
         return self.feedback.remembers or not self.compressor.carries_all

@@ -81,10 +81,10 @@ install_package() {
   [ "$(cat .venv/stamp-package 2>/dev/null)" = "$stamp" ] && return
   echo "Building and installing the wheel of hvd_adaptive"
   rm -rf build dist
-  .venv/bin/python -m build --quiet --wheel --no-isolation >/dev/null
+  .venv/bin/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
   wheel=$(find dist -name '*.whl')
   .venv/bin/python -m pip install --quiet --no-deps --force-reinstall "$wheel"
-  rm -rf build
+  rm -rf build hvd_adaptive.egg-info
   echo "$stamp" >.venv/stamp-package
 }
 

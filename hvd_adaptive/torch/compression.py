@@ -27,6 +27,9 @@ from hvd_adaptive.torch.steps import Place, Steps
 _numbers = defaultdict[int, "itertools.count[int]"](itertools.count)
 """How many objects were built per process set: ranks build theirs in the same order, so the number names their collectives."""
 
+_UNTOUCHED = object()
+"""The context of a gradient that Horovod allreduces as it is."""
+
 
 @dataclass(frozen=True)
 class _Context:
@@ -93,7 +96,11 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
             raise ConfigError("every parameter is frozen (requires_grad=False); there is no gradient to compress")
         excluded = options.excluded(list(self._parameters))
         plans = build([described(*item) for item in self._parameters.items()], self._units, options)
-        self._places = {slot.parameter.name: Place(number, slot) for number, plan in enumerate(plans) for slot in plan.unit.slots}
+        self._places = {
+            slot.parameter.name: Place(number, slot, plan.untouched and slot.parameter.dtype != "bfloat16")
+            for number, plan in enumerate(plans)
+            for slot in plan.unit.slots
+        }
         self._finder = Finder(self._parameters, excluded)
         self._meter = Meter(monitor)
         label = f"hvd_adaptive.{process_set.process_set_id}.{next(_numbers[process_set.process_set_id])}"
@@ -113,7 +120,6 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
         """Groups parameters into units."""
         raise NotImplementedError
 
-    @torch.no_grad()
     def compress(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
         """Called by Horovod with a parameter's gradient. Returns the tensor it shall allreduce, and a context."""
         name = self._finder.find(tensor)
@@ -121,6 +127,13 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
             return tensor, None
         self._steps.arrive(name)
         place = self._places[name]
+        if place.untouched and tensor.is_contiguous():
+            self._steps.leave(place)
+            return tensor, _UNTOUCHED
+        return self._compress(place, tensor)
+
+    @torch.no_grad()
+    def _compress(self, place: Place, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
         riding = self._steps.take(place, tensor)
         if riding is not None:
             return riding.sent.arrays[0], _Context(place, tensor, riding)
@@ -128,7 +141,6 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
         self._meter.add_bytes(sign.nbytes)
         return sign, _Context(place, tensor, None)
 
-    @torch.no_grad()
     def decompress(self, tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
         """Called by Horovod with what its allreduce made of :meth:`compress`'s tensor. Returns the gradient to use."""
         if ctx is None:  # a sparse gradient, which Horovod allreduced by itself
@@ -137,16 +149,21 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
         step = self._steps.current
         if not step.returned:
             self._check_complete(step.arrived)
-        if ctx.riding is not None:
-            mean = self._steps.give_ridden(ctx.place, ctx.riding, tensor)
-        else:
-            if step.means is None:
-                self._weight = token.weight(tensor, self._collective.ranks)
-                self._known_ranks = True
-            mean = self._steps.give(ctx.place, self._weight)
+        gradient = tensor if ctx is _UNTOUCHED else self._decompress(tensor, ctx)
         step.returned += 1
         if step.returned == len(step.arrived):
             self._steps.finish()
+        return gradient
+
+    @torch.no_grad()
+    def _decompress(self, tensor: torch.Tensor, ctx: _Context) -> torch.Tensor:
+        if ctx.riding is not None:
+            mean = self._steps.give_ridden(ctx.place, ctx.riding, tensor)
+        else:
+            if self._steps.current.means is None:
+                self._weight = token.weight(tensor, self._collective.ranks)
+                self._known_ranks = True
+            mean = self._steps.give(ctx.place, self._weight)
         return _like(mean, ctx.gradient)
 
     def _check_complete(self, arrived: set[str]) -> None:

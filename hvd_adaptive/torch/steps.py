@@ -17,10 +17,11 @@ from hvd_adaptive.plan import UnitPlan
 
 @dataclass(frozen=True)
 class Place:
-    """Where a parameter's gradient goes: a slot of the unit with this number."""
+    """Where a parameter's gradient goes: a slot of the unit with this number, or past it if Horovod can reduce it untouched."""
 
     unit: int
     slot: Slot
+    untouched: bool
 
 
 @dataclass
@@ -29,6 +30,7 @@ class Step:
 
     arrived: set[str] = field(default_factory=set)
     returned: int = 0
+    left: list[int] = field(default_factory=list)
     arrivals: dict[int, Arrivals] = field(default_factory=lambda: defaultdict(Arrivals))
     flights: dict[int, InFlight] = field(default_factory=dict)
     means: dict[int, torch.Tensor] | None = None
@@ -71,6 +73,10 @@ class Steps:
                 f"the gradient of {name!r} came twice in one step; give each optimizer a compression object of its own"
             )
         self.current.arrived.add(name)
+
+    def leave(self, place: Place) -> None:
+        """Note that the gradient of a unit goes its way untouched."""
+        self.current.left.append(place.unit)
 
     def take(self, place: Place, gradient: torch.Tensor) -> InFlight | None:
         """Absorb a gradient; if it completes its unit, encode it, and send it unless it rides on an allreduce of the caller's.
@@ -116,6 +122,8 @@ class Steps:
 
     def finish(self) -> None:
         """End the step: the controller sees it, and the next one may begin."""
+        for number in self.current.left:
+            self._engine.count_untouched(self._plans[number], self.done)
         self.done += 1
         if self._controller is not None:
             self.control = self._controller.observe(self.control, Observation(self.done))
