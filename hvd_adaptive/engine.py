@@ -10,7 +10,7 @@ from typing import Any
 
 from hvd_adaptive import prng
 from hvd_adaptive.collective import Collective
-from hvd_adaptive.compress.base import Payload, poisoned
+from hvd_adaptive.compress.base import Payload
 from hvd_adaptive.feedback import Gradients
 from hvd_adaptive.granularity import Slot
 from hvd_adaptive.monitor import Meter, StepRecord
@@ -71,7 +71,7 @@ class Engine:
         """Compress a complete unit. Returns what to send, and the work vector to keep; donates ``work``."""
         key = prng.derive(prng.derive(self._root, step), plan.unit.number)
         payload = plan.compressor.encode(self.ops, work, key)
-        sent = payload if arrivals.finite else poisoned(self.ops, payload)
+        sent = payload if arrivals.finite else plan.compressor.poison(self.ops, payload)
         kept = plan.feedback.keep(self.ops, work, plan.unit, plan.compressor, payload, key)
         return InFlight(plan, step, key, payload, sent, arrivals.gradients), kept
 

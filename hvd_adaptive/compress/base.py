@@ -51,23 +51,31 @@ class Compressor(Protocol):
     def kept(self, n: int) -> int:
         """How many of ``n`` elements travel."""
 
+    def poison(self, ops: Ops, payload: Payload) -> Payload:
+        """A payload of the same layout that tells every rank, alone or in a mean, that this rank's gradient was not finite."""
+
+    def is_poisoned(self, ops: Ops, payload: Payload) -> bool:
+        """True if the payload, or one of those it is the mean of, is a :meth:`poison`."""
+
+
+class FloatPayload:
+    """Poison for codes with a float array: NaN, which survives a mean."""
+
+    def poison(self, ops: Ops, payload: Payload) -> Payload:
+        """See :meth:`Compressor.poison`."""
+        arrays = tuple(ops.full_like(a, math.nan) if ops.dtype(a).startswith("float") else a for a in payload.arrays)
+        return replace(payload, arrays=arrays)
+
+    def is_poisoned(self, ops: Ops, payload: Payload) -> bool:
+        """See :meth:`Compressor.is_poisoned`."""
+        return any(ops.starts_with_nan(a) for a in payload.arrays if ops.dtype(a).startswith("float"))
+
 
 class HasFactor(Compressor, Protocol):
     """A compressor whose factor a controller may change."""
 
     @property
     def factor(self) -> float: ...
-
-
-def poisoned(ops: Ops, payload: Payload) -> Payload:
-    """The payload with every value NaN: it tells all ranks that this rank's gradient was not finite."""
-    arrays = tuple(ops.full_like(a, math.nan) if ops.dtype(a).startswith("float") else a for a in payload.arrays)
-    return replace(payload, arrays=arrays)
-
-
-def is_poisoned(ops: Ops, payload: Payload) -> bool:
-    """True if the payload, or a mean of payloads, was :func:`poisoned` on any rank."""
-    return any(ops.starts_with_nan(a) for a in payload.arrays if ops.dtype(a).startswith("float"))
 
 
 def check_factor(owner: str, factor: object) -> float:

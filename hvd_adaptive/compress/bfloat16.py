@@ -6,12 +6,14 @@ Source    Kalamkar et al. 2019, "A Study of BFLOAT16 for Deep Learning Training"
 Differs   gathered, because Horovod reduces no bfloat16; the sum is taken in the gradient's own precision.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from hvd_adaptive.compress.base import ExchangeName, Payload
 from hvd_adaptive.ops import Array, Ops
 from hvd_adaptive.prng import Key
+
+_NAN_BITS = 0x7FC0
 
 
 @dataclass(frozen=True)
@@ -36,3 +38,9 @@ class BFloat16:
 
     def kept(self, n: int) -> int:
         return n
+
+    def poison(self, ops: Ops, payload: Payload) -> Payload:
+        return replace(payload, arrays=(ops.full_like(payload.arrays[0], _NAN_BITS),))
+
+    def is_poisoned(self, ops: Ops, payload: Payload) -> bool:
+        return ops.starts_with_nan(ops.from_bfloat16_bits(ops.slice(payload.arrays[0], 0, 1), "float32"))

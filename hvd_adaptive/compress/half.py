@@ -9,13 +9,13 @@ Differs   may be gathered, where the sum is then taken in the gradient's own pre
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hvd_adaptive.compress.base import ExchangeName, Payload
+from hvd_adaptive.compress.base import ExchangeName, FloatPayload, Payload
 from hvd_adaptive.ops import Array, Ops
 from hvd_adaptive.prng import Key
 
 
 @dataclass(frozen=True)
-class Half:
+class Half(FloatPayload):
     """Send every element as float16, half the bytes of float32."""
 
     exchanges: ClassVar[tuple[ExchangeName, ...]] = ("reduce", "gather")

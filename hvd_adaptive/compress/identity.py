@@ -9,13 +9,13 @@ Differs   may be gathered or sent as one vector per unit, and widens bfloat16, w
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hvd_adaptive.compress.base import ExchangeName, Payload
+from hvd_adaptive.compress.base import ExchangeName, FloatPayload, Payload
 from hvd_adaptive.ops import Array, Ops
 from hvd_adaptive.prng import Key
 
 
 @dataclass(frozen=True)
-class Identity:
+class Identity(FloatPayload):
     """Send every element as it is."""
 
     exchanges: ClassVar[tuple[ExchangeName, ...]] = ("reduce", "gather")

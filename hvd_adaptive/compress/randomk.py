@@ -9,13 +9,13 @@ Differs   positions come from a counter-based generator, not from the framework'
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hvd_adaptive.compress.base import ExchangeName, Payload, check_factor, kept_count
+from hvd_adaptive.compress.base import ExchangeName, FloatPayload, Payload, check_factor, kept_count
 from hvd_adaptive.ops import Array, Ops
 from hvd_adaptive.prng import Key, sample
 
 
 @dataclass(frozen=True)
-class RandomK:
+class RandomK(FloatPayload):
     """Keep one in ``factor`` elements of a unit, chosen at random anew each step.
 
     Args:

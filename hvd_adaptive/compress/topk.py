@@ -9,13 +9,13 @@ Differs   exactly k elements survive ties; a test against the k-th magnitude wou
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hvd_adaptive.compress.base import ExchangeName, Payload, check_factor, kept_count
+from hvd_adaptive.compress.base import ExchangeName, FloatPayload, Payload, check_factor, kept_count
 from hvd_adaptive.ops import Array, Ops
 from hvd_adaptive.prng import Key
 
 
 @dataclass(frozen=True)
-class TopK:
+class TopK(FloatPayload):
     """Keep one in ``factor`` elements of a unit, the largest in magnitude.
 
     Args:

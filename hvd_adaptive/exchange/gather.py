@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from hvd_adaptive.collective import Collective
-from hvd_adaptive.compress.base import Compressor, ExchangeName, Payload, is_poisoned
+from hvd_adaptive.compress.base import Compressor, ExchangeName, Payload
 from hvd_adaptive.ops import Array, Ops
 from hvd_adaptive.prng import Key
 
@@ -19,7 +19,7 @@ class Gather:
     name: ClassVar[ExchangeName] = "gather"
 
     def start(self, ops: Ops, collective: Collective, payload: Payload, name: str) -> Any:
-        parts = [ops.to_bytes(array) for array in payload.arrays]
+        parts = [ops.to_bytes(payload.arrays[number]) for number in _widest_first(ops, payload)]
         padding = self.nbytes(ops, payload) - sum(ops.nbytes(array) for array in payload.arrays)
         if padding:
             parts.append(ops.zeros(padding, "uint8", like=parts[0]))
@@ -34,7 +34,7 @@ class Gather:
         (raw,) = received
         stride = ops.size(raw) // size
         payloads = [self._unpack(ops, ops.slice(raw, rank * stride, (rank + 1) * stride), own) for rank in range(size)]
-        if any(is_poisoned(ops, payload) for payload in payloads):
+        if any(compressor.is_poisoned(ops, payload) for payload in payloads):
             return None
         total = None
         for payload in payloads:
@@ -46,10 +46,17 @@ class Gather:
         return -(-exact // _ALIGNMENT) * _ALIGNMENT
 
     def _unpack(self, ops: Ops, raw: Array, template: Payload) -> Payload:
-        """One rank's payload, laid out as this rank's own is: widest dtype first keeps views aligned."""
-        arrays, start = [], 0
-        for array in template.arrays:
+        """One rank's payload, laid out as this rank's own is."""
+        arrays, start = list(template.arrays), 0
+        for number in _widest_first(ops, template):
+            array = template.arrays[number]
             stop = start + ops.nbytes(array)
-            arrays.append(ops.from_bytes(ops.slice(raw, start, stop), ops.dtype(array)))
+            arrays[number] = ops.from_bytes(ops.slice(raw, start, stop), ops.dtype(array))
             start = stop
         return replace(template, arrays=tuple(arrays))
+
+
+def _widest_first(ops: Ops, payload: Payload) -> list[int]:
+    """The order in which arrays lie in the buffer: none then starts where its dtype may not."""
+    bits = [int(ops.dtype(array).lstrip("abcdefghijklmnopqrstuvwxyz")) for array in payload.arrays]
+    return sorted(range(len(bits)), key=lambda number: -bits[number])

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from hvd_adaptive.collective import Collective
-from hvd_adaptive.compress.base import Compressor, ExchangeName, Payload, is_poisoned
+from hvd_adaptive.compress.base import Compressor, ExchangeName, Payload
 from hvd_adaptive.ops import Array, Ops
 from hvd_adaptive.prng import Key
 
@@ -25,7 +25,7 @@ class Reduce:
         self, ops: Ops, received: tuple[Array, ...], size: int, own: Payload, compressor: Compressor, key: Key, weight: float
     ) -> Array | None:
         mean = replace(own, arrays=received)
-        return None if is_poisoned(ops, mean) else compressor.decode(ops, mean, key, weight=weight)
+        return None if compressor.is_poisoned(ops, mean) else compressor.decode(ops, mean, key, weight=weight)
 
     def nbytes(self, ops: Ops, payload: Payload) -> int:
         return sum(ops.nbytes(array) for array in payload.arrays)

@@ -39,7 +39,7 @@ class TorchOps:
         return torch.arange(n, device=like.device)
 
     def flatten(self, x: Tensor) -> Tensor:
-        return x.detach().reshape(-1)
+        return x.detach().reshape(-1).contiguous()
 
     def cast(self, x: Tensor, dtype: str) -> Tensor:
         return x.to(_DTYPES[dtype])
