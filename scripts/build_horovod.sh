@@ -8,6 +8,7 @@
 set -euo pipefail
 
 python=$1
+PATH="$(dirname "$python"):$PATH" # the cmake installed beside it
 version=0.28.1
 cache=${HVD_ADAPTIVE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/hvd-adaptive}
 

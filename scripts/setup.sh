@@ -60,14 +60,15 @@ environment_stamp() {
 }
 
 install_environment() {
-  local stamp
+  local stamp wheel
   stamp=$(environment_stamp)
   [ "$(cat .venv/stamp-environment 2>/dev/null)" = "$stamp" ] && return
   echo "Installing torch, TensorFlow and tools into .venv"
   [ -x .venv/bin/python ] && .venv/bin/python -c '' 2>/dev/null || "$python" -m venv --clear .venv
   .venv/bin/python -m pip install --quiet -r requirements/build.txt -r requirements/frameworks.txt \
     -r requirements/run.txt -r requirements/dev.txt
-  .venv/bin/python -m pip install --quiet --no-deps --force-reinstall "$(bash scripts/build_horovod.sh .venv/bin/python)"
+  wheel=$(bash scripts/build_horovod.sh "$PWD/.venv/bin/python")
+  .venv/bin/python -m pip install --quiet --no-deps --force-reinstall "$wheel"
   echo "$stamp" >.venv/stamp-environment
 }
 

@@ -167,3 +167,18 @@ class RankPool:
 
     def _tail(self) -> str:
         return self._output.read_text()[-4000:] if self._output.exists() else ""
+
+
+def run_launcher(command: list[str], folder: Path, seconds: float = 240.0) -> subprocess.CompletedProcess[str]:
+    """Run a launcher to its end in ``folder``; the result's stdout holds both streams."""
+    return subprocess.run(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        env=os.environ | ENVIRONMENT,
+        cwd=folder,
+        timeout=seconds,
+        check=False,
+    )

@@ -7,6 +7,8 @@ import horovod.torch as hvd
 import torch
 from torch import nn
 
+import hvd_adaptive.torch as hva
+
 Compress = Callable[[nn.Module], Any]
 """Builds the ``compression=`` object for a model."""
 
@@ -16,6 +18,18 @@ def model(seed: int = 1) -> nn.Module:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return nn.Sequential(nn.Linear(20, 60), nn.ReLU(), nn.Linear(60, 40), nn.Tanh(), nn.Linear(40, 5))
+
+
+def building(scope: str, compressor: Any, **options: Any) -> Compress:
+    """Builds objects that compress every parameter of a model; ``bucketed`` makes three buckets of :func:`model`."""
+    fixed: dict[str, Any] = {"dense_below": 0}
+    if scope == "bucketed":
+        fixed["bucket_bytes"] = 6000
+
+    def build(module: nn.Module) -> Any:
+        return hva.compression(scope, module.named_parameters(), compressor, **(fixed | options))
+
+    return build
 
 
 def batches(steps: int, rank: int, *, first: int = 0) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -32,22 +46,38 @@ def batches(steps: int, rank: int, *, first: int = 0) -> list[tuple[torch.Tensor
 def optimizer_for(module: nn.Module, compression: Any, **options: Any) -> Any:
     """SGD with momentum under Horovod."""
     inner = torch.optim.SGD(module.parameters(), lr=0.05, momentum=0.9)
+    return distributed(inner, module, compression, **options)
+
+
+def distributed(inner: torch.optim.Optimizer, module: nn.Module, compression: Any, **options: Any) -> Any:
+    """``inner`` under Horovod; None for stock Horovod without compression."""
     if compression is not None:
         options["compression"] = compression
     return hvd.DistributedOptimizer(inner, named_parameters=module.named_parameters(), **options)
 
 
-def train(module: nn.Module, optimizer: Any, steps: int, *, first: int = 0) -> None:
-    """Plain training, one backward pass a step."""
-    for inputs, targets in batches(steps, hvd.rank(), first=first):
+def loss_of(module: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Cross entropy in the dtype of the model."""
+    return nn.functional.cross_entropy(module(inputs.to(next(module.parameters()).dtype)), targets)
+
+
+def train(module: nn.Module, optimizer: Any, steps: int, *, first: int = 0, passes: int = 1) -> None:
+    """Plain training, ``passes`` backward passes a step."""
+    for step in range(first, first + steps):
         optimizer.zero_grad()
-        nn.functional.cross_entropy(module(inputs), targets).backward()
+        for inputs, targets in batches(passes, hvd.rank(), first=step * passes):
+            loss_of(module, inputs, targets).backward()
         optimizer.step()
 
 
 def flat(module: nn.Module) -> torch.Tensor:
     """All parameters as one vector."""
     return torch.cat([p.detach().flatten() for p in module.parameters()]).clone()
+
+
+def flat_gradient(module: nn.Module) -> torch.Tensor:
+    """All gradients as one vector."""
+    return torch.cat([p.grad.flatten() for p in module.parameters()]).clone()
 
 
 def trained(compress: Compress | None, steps: int = 20, **options: Any) -> tuple[torch.Tensor, Any]:
