@@ -136,7 +136,9 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
     def _compress(self, place: Place, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
         riding = self._steps.take(place, tensor)
         if riding is not None:
-            return riding.sent.arrays[0], _Context(place, tensor, riding)
+            sent = riding.sent.arrays[0]
+            # Horovod reduces in place, but undoing the step would need what was sent.
+            return sent.clone() if riding.plan.feedback.remembers else sent, _Context(place, tensor, riding)
         sign = token.make(tensor, hvd.rank(), first=not self._known_ranks)
         self._meter.add_bytes(sign.nbytes)
         return sign, _Context(place, tensor, None)

@@ -1,6 +1,7 @@
 """Real Horovod ranks, kept alive from test to test, that run functions sent to them."""
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -62,7 +63,7 @@ class RankPool:
         self._environment = ENVIRONMENT | dict(environment or {})
         self._process: subprocess.Popen[str] | None = None
         self._connections: list[Connection] = []
-        self._output = Path(os.devnull)
+        self._folder: Path | None = None
 
     def run(self, function: Callable[..., Any], *arguments: Any, seconds: float = 60.0) -> list[Any]:
         """Call ``function(*arguments)`` on every rank at once; the results in rank order.
@@ -97,8 +98,9 @@ class RankPool:
             ready = wait(pending, timeout=max(0.0, deadline - time.monotonic()))
             if not ready:
                 silent = sorted(set(range(self.size)) - set(answers))
+                message = f"ranks {silent} did not answer within {seconds} s\n{self._tail()}"
                 self.close()
-                raise RankError(f"ranks {silent} did not answer within {seconds} s\n{self._tail()}", {})
+                raise RankError(message, {})
             for connection in ready:
                 answers[self._connections.index(connection)] = self._receive(connection)
         return [answers[rank] for rank in range(self.size)]
@@ -119,18 +121,20 @@ class RankPool:
                     self._process.kill()
                     self._process.wait()
             self._process = None
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
 
     def _start(self) -> None:
         self.close()
-        folder = Path(tempfile.mkdtemp(prefix="ranks-"))
+        self._folder = folder = Path(tempfile.mkdtemp(prefix="ranks-"))
         address = str(folder / "socket")
         binaries = Path(sys.executable).parent
         if self._gloo:
             launcher = [str(binaries / "horovodrun"), "--gloo", "-np", str(self.size)]
         else:
             launcher = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(self.size)]
-        self._output = folder / "output.txt"
-        with self._output.open("w") as output, Listener(address, backlog=self.size) as listener:
+        with (folder / "output.txt").open("w") as output, Listener(address, backlog=self.size) as listener:
             self._process = subprocess.Popen(
                 [*launcher, sys.executable, "-P", str(WORKER), address],
                 stdout=output,
@@ -149,8 +153,9 @@ class RankPool:
         try:
             connection = listener.accept()
         except TimeoutError:
+            message = f"{self.size} ranks did not start within {START_SECONDS} s\n{self._tail()}"
             self.close()
-            raise RankError(f"{self.size} ranks did not start within {START_SECONDS} s\n{self._tail()}", {}) from None
+            raise RankError(message, {}) from None
         rank, _ = connection.recv()
         return rank, connection
 
@@ -166,7 +171,7 @@ class RankPool:
         return error
 
     def _tail(self) -> str:
-        return self._output.read_text()[-4000:] if self._output.exists() else ""
+        return "" if self._folder is None else (self._folder / "output.txt").read_text()[-4000:]
 
 
 def run_launcher(command: list[str], folder: Path, seconds: float = 240.0) -> subprocess.CompletedProcess[str]:
