@@ -43,7 +43,6 @@ class _Meeting:
     """One named collective under way."""
 
     arrays: dict[int, Array] = field(default_factory=dict)
-    collected: int = 0
 
 
 class Loopback:
@@ -95,7 +94,7 @@ class Loopback:
             raise errors[min(causes or errors)]
         return results
 
-    def post(self, kind: str, name: str, rank: int, x: Array) -> tuple[str, str, int]:
+    def post(self, kind: str, name: str, rank: int, x: Array) -> tuple[_Meeting, str, str, int]:
         """Add one rank's array to the collective ``name``."""
         legal = REDUCIBLE if kind == "allreduce" else GATHERABLE
         if self._ops.dtype(x) not in legal:
@@ -104,23 +103,22 @@ class Loopback:
             meeting = self._meetings.setdefault((kind, name), _Meeting())
             if rank in meeting.arrays:
                 raise ConfigError(f"rank {rank} started {kind} {name!r} twice before it was done")
-            meeting.arrays[rank] = x
+            meeting.arrays[rank] = self._ops.concat([x, x[:0]])  # a copy, for a rank may go on before the others have read
+            if len(meeting.arrays) == self.size:
+                del self._meetings[kind, name]  # the name is free again
             self._changed.notify_all()
-        return kind, name, rank
+        return meeting, kind, name, rank
 
-    def collect(self, handle: tuple[str, str, int]) -> Array:
+    def collect(self, handle: tuple[_Meeting, str, str, int]) -> Array:
         """Wait until every rank has posted, then combine."""
-        kind, name, rank = handle
+        meeting, kind, name, rank = handle
         with self._changed:
-            meeting = self._meetings[kind, name]
             complete = self._changed.wait_for(lambda: self._failed or len(meeting.arrays) == self.size, timeout=self._timeout)
             if len(meeting.arrays) < self.size:
                 missing = sorted(set(range(self.size)) - set(meeting.arrays))
-                reason = "another rank failed" if complete else f"ranks {missing} never came"
-                raise _ReleasedError(f"{kind} {name!r} on rank {rank}: {reason}")
-            meeting.collected += 1
-            if meeting.collected == self.size:
-                del self._meetings[kind, name]
+                if complete:
+                    raise _ReleasedError(f"{kind} {name!r} on rank {rank}: another rank failed")
+                raise TimeoutError(f"{kind} {name!r} on rank {rank}: ranks {missing} never came")
         arrays = [meeting.arrays[r] for r in range(self.size)]
         return self._mean(name, arrays) if kind == "allreduce" else self._ops.concat([*arrays, arrays[0][:0]])
 
@@ -135,7 +133,7 @@ class Loopback:
 
 
 class _ReleasedError(RuntimeError):
-    """A rank was let go because another one failed or never came."""
+    """A rank was let go because another one failed."""
 
 
 class _LoopbackRank:

@@ -2,6 +2,7 @@
 
 import json
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -61,6 +62,7 @@ class JsonLines:
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("a", buffering=1)
+        weakref.finalize(self, self._file.close)
 
     def record(self, record: StepRecord) -> None:
         self._file.write(json.dumps(asdict(record)) + "\n")

@@ -75,17 +75,17 @@ class Options:
     seed: int
 
     def __post_init__(self) -> None:
-        if isinstance(self.compressor, type) or not hasattr(self.compressor, "encode"):
+        if not _is_instance(self.compressor, "keep_back"):
             raise ConfigError(f"compressor must be an instance such as TopK(factor=100), got {self.compressor!r}")
         choose(self.compressor, self.exchange)
         if self.controller is not None:
-            if isinstance(self.controller, type) or not hasattr(self.controller, "decide"):
+            if not _is_instance(self.controller, "decide"):
                 raise ConfigError(f"controller must be an instance such as Fixed(factor=100), got {self.controller!r}")
             if not hasattr(self.compressor, "factor"):
                 raise ConfigError(
                     f"{self.compressor!r} has no factor for a controller to change; use one such as TopK(factor=100)"
                 )
-        if not (self.feedback is None or isinstance(self.feedback, bool) or hasattr(self.feedback, "absorb")):
+        if not (self.feedback is None or isinstance(self.feedback, bool) or _is_instance(self.feedback, "absorb")):
             raise ConfigError(f"feedback must be None, True, False or an instance such as Residual(), got {self.feedback!r}")
         for name, least in (("dense_below", 0), ("seed", None)):
             value = getattr(self, name)
@@ -108,6 +108,11 @@ class Options:
     def described(self) -> dict[str, Any]:
         """The options as text that compares equal on ranks that behave alike."""
         return {f.name: _text(getattr(self, f.name)) for f in dataclasses.fields(self)}
+
+
+def _is_instance(value: object, method: str) -> bool:
+    """True for an object with the method, false for a class, which users pass by mistake."""
+    return hasattr(value, method) and not isinstance(value, type)
 
 
 def _text(value: object) -> str:

@@ -6,6 +6,7 @@ Source    stock Horovod's Compression.fp16.
 Differs   may be gathered, where the sum is then taken in the gradient's own precision.
 """
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -32,7 +33,8 @@ class Half(FloatPayload):
         return ops.add_slice(onto, 0, values, weight)
 
     def keep_back(self, ops: Ops, x: Array, payload: Payload, key: Key) -> Array:
-        return ops.add_slice(x, 0, ops.cast(payload.arrays[0], payload.dtype), -1.0)
+        rest = x - ops.cast(payload.arrays[0], payload.dtype)
+        return ops.where(abs(rest) < math.inf, rest, ops.zeros(payload.n, payload.dtype, like=x))  # an overflow is sent, not kept
 
     def kept(self, n: int) -> int:
         return n

@@ -50,12 +50,16 @@ def differences(descriptions: dict[str, dict[str, Any]]) -> list[str]:
     found = []
     for key in dict.fromkeys(key for description in descriptions.values() for key in description):
         for holder, description in others:
-            if description.get(key) != reference.get(key):
+            if _text(description, key) != _text(reference, key):
                 here, there = (d.get(key, "nothing") for d in (reference, description))
                 found.append(f"{key}: {first} has {here}, {holder} has {there}")
                 break
     more = [f"... and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
     return found[:_SHOWN] + more
+
+
+def _text(description: dict[str, Any], key: str) -> str | None:
+    return json.dumps(description[key], sort_keys=True) if key in description else None
 
 
 def _gather(ops: Ops, collective: Collective, data: bytes, name: str) -> bytes:
