@@ -1,0 +1,417 @@
+"""Both backends against expressions that use neither: plain numpy, struct's bytes, and a table of all bfloat16 values."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from hvd_adaptive.ops.numpy_ops import NumpyOps
+from hvd_adaptive.ops.torch_ops import TorchOps
+
+FLOATS = ("float16", "float32", "float64")
+INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
+ALL = (*FLOATS, *INTEGERS)
+
+
+def same(actual: np.ndarray, expected: np.ndarray) -> None:
+    """Equal dtype, shape and bits, all NaNs being one."""
+    assert actual.dtype == expected.dtype
+    np.testing.assert_array_equal(actual, expected)
+    if expected.dtype.kind == "f":
+        np.testing.assert_array_equal(np.signbit(actual[expected == 0]), np.signbit(expected[expected == 0]))
+
+
+def vectors(dtypes=ALL, min_size=0, max_size=40):
+    """Vectors of any bits: NaN, infinities, subnormals and negative zero among them."""
+    return st.sampled_from(dtypes).flatmap(lambda d: hnp.arrays(d, st.integers(min_size, max_size)))
+
+
+def finite_vectors(min_size=1, max_size=40):
+    """Float vectors whose sums and small multiples do not overflow."""
+    return st.sampled_from(FLOATS).flatmap(
+        lambda d: hnp.arrays(
+            d,
+            st.integers(min_size, max_size),
+            elements=st.floats(-1000, 1000, width=np.dtype(d).itemsize * 8, allow_nan=False),
+        )
+    )
+
+
+@given(x=vectors())
+def test_numpy_arrays_come_back_as_they_went_in(ops, x):
+    there = ops.from_numpy(x)
+    assert (ops.dtype(there), ops.size(there), ops.nbytes(there)) == (x.dtype.name, x.size, len(x.tobytes()))
+    same(ops.to_numpy(there), x)
+
+
+def test_from_numpy_copies(ops):
+    x = np.arange(4.0)
+    there = ops.from_numpy(x, like=ops.from_numpy(x))
+    x[:] = -1
+    same(ops.to_numpy(there), np.array([0.0, 1, 2, 3]))
+
+
+@pytest.mark.parametrize("dtype", ALL)
+def test_zeros_and_arange(ops, dtype):
+    like = ops.from_numpy(np.ones(2, dtype))
+    same(ops.to_numpy(ops.zeros(3, dtype, like)), np.array([0, 0, 0], dtype))
+    same(ops.to_numpy(ops.arange(4, like)), np.array([0, 1, 2, 3], np.int64))
+    assert ops.size(ops.zeros(0, dtype, like)) == ops.size(ops.arange(0, like)) == 0
+
+
+def _layouts(ops):
+    """The same kind of array in every memory layout, with its elements in logical order."""
+    base = np.arange(24, dtype=np.float32)
+    block = ops.from_numpy(base)
+    yield "row-major", block.reshape(2, 3, 4), base
+    yield "scalar", block.reshape(24)[5:6].reshape(()), base[5:6]
+    yield "empty", block[:0].reshape(0, 3), base[:0]
+    yield "transposed", block.reshape(6, 4).T, np.array([4.0 * i + j for j in range(4) for i in range(6)], np.float32)
+    yield "matrix of columns", block.reshape(6, 4)[:, ::2], np.array([4.0 * i + j for i in range(6) for j in (0, 2)], np.float32)
+    yield "strided vector", block[::3], np.array([0, 3, 6, 9, 12, 15, 18, 21], np.float32)
+    repeated = np.broadcast_to(base[7:8], 5) if isinstance(ops, NumpyOps) else block[7:8].expand(5)
+    yield "repeated", repeated, np.full(5, 7.0, np.float32)
+
+
+def test_flatten_gives_a_contiguous_vector_in_logical_order(ops):
+    wrong = []
+    for layout, x, expected in _layouts(ops):
+        flat = ops.flatten(x)
+        same(ops.to_numpy(flat), expected)
+        contiguous = flat.flags["C_CONTIGUOUS"] if isinstance(ops, NumpyOps) else flat.is_contiguous()
+        wrong += [] if contiguous else [layout]
+    assert not wrong
+
+
+def test_flatten_does_not_copy_a_contiguous_array(ops):
+    x = ops.from_numpy(np.zeros((2, 3), np.float32))
+    ops.flatten(x)[4] = 1.0
+    assert float(x[1, 1]) == 1.0
+
+
+def test_torch_flatten_leaves_the_graph():
+    assert not TorchOps().flatten(torch.ones(2, 2, requires_grad=True)).requires_grad
+
+
+@given(x=hnp.arrays(np.float64, st.integers(0, 20)), dtype=st.sampled_from(FLOATS))
+def test_cast_between_floats(ops, x, dtype):
+    with np.errstate(all="ignore"):
+        expected = x.astype(dtype)
+    same(ops.to_numpy(ops.cast(ops.from_numpy(x), dtype)), expected)
+    same(ops.to_numpy(ops.cast(ops.from_numpy(expected), "float64")), expected.astype(np.float64))
+
+
+@pytest.mark.parametrize("dtype", ALL)
+def test_cast_returns_the_array_itself_where_nothing_changes(ops, dtype):
+    x = ops.from_numpy(np.ones(3, dtype))
+    assert ops.cast(x, dtype) is x
+
+
+def test_cast_of_positions(ops):
+    x = ops.from_numpy(np.array([0, 5, 2**31 - 1], np.int64))
+    same(ops.to_numpy(ops.cast(x, "int32")), np.array([0, 5, 2147483647], np.int32))
+
+
+@given(x=hnp.arrays(np.int64, 9, elements=st.integers(-5, 5)), y=hnp.arrays(np.int64, 9, elements=st.integers(-5, 5)))
+def test_where_and_any(ops, x, y):
+    mask = ops.from_numpy(x) >= 2
+    expected = np.array([a if a >= 2 else b for a, b in zip(x.tolist(), y.tolist(), strict=True)])
+    same(ops.to_numpy(ops.where(mask, ops.from_numpy(x), ops.from_numpy(y))), expected)
+    assert ops.any(mask) is any(a >= 2 for a in x.tolist())
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("n", [1, 2, 7, 16, 65, 1000])
+def test_all_finite_finds_one_bad_element_anywhere(ops, dtype, bad, n):
+    for position in {0, n // 2, n - 1}:
+        x = np.linspace(-1, 1, n).astype(dtype)
+        x[position] = bad
+        assert ops.all_finite(ops.from_numpy(x)) is False
+        assert ops.starts_with_nan(ops.from_numpy(x)) is bool(position == 0 and np.isnan(bad))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_extreme_but_finite_elements_are_finite(ops, dtype):
+    limits = np.finfo(dtype)
+    x = np.array([limits.max, limits.min, limits.smallest_subnormal, -0.0] * 20, dtype)
+    assert ops.all_finite(ops.from_numpy(x)) is True
+    assert ops.starts_with_nan(ops.from_numpy(x)) is False
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_an_empty_vector_is_finite(ops, dtype):
+    nothing = ops.from_numpy(np.zeros(0, dtype))
+    assert ops.all_finite(nothing) is True
+    assert ops.starts_with_nan(nothing) is False
+
+
+def test_starts_with_nan_looks_at_the_first_element_only(ops):
+    assert ops.starts_with_nan(ops.from_numpy(np.array([1.0, np.nan]))) is False
+    assert ops.starts_with_nan(ops.from_numpy(np.array([np.inf, 1.0]))) is False
+    assert ops.starts_with_nan(ops.from_numpy(np.array([np.nan, 1.0]))) is True
+
+
+@pytest.mark.parametrize(("dtype", "value"), [(d, v) for d in FLOATS for v in (0.0, -2.5, np.nan)] + [("int32", 7)])
+def test_full_like(ops, dtype, value):
+    x = ops.from_numpy(np.ones(3, dtype))
+    same(ops.to_numpy(ops.full_like(x, value)), np.array([value] * 3, dtype))
+    same(ops.to_numpy(x), np.ones(3, dtype))
+
+
+def test_slice_is_a_view(ops):
+    x = ops.from_numpy(np.zeros(6, np.float32))
+    view = ops.slice(x, 2, 4)
+    view[1] = 9.0
+    same(ops.to_numpy(x), np.array([0, 0, 0, 9, 0, 0], np.float32))
+    assert ops.size(view) == 2
+
+
+@st.composite
+def a_vector_and_a_part(draw):
+    """A vector, where a part begins, and values for it."""
+    x = draw(finite_vectors())
+    start = draw(st.integers(0, x.size))
+    stop = draw(st.integers(start, x.size))
+    values = draw(hnp.arrays(x.dtype, stop - start, elements=st.floats(-100, 100, width=x.dtype.itemsize * 8, allow_nan=False)))
+    return x, start, values
+
+
+@given(case=a_vector_and_a_part())
+def test_set_slice(ops, case):
+    x, start, values = case
+    given_values = ops.from_numpy(values)
+    result = ops.set_slice(ops.from_numpy(x), start, given_values)
+    same(ops.to_numpy(result), np.concatenate([x[:start], values, x[start + values.size :]]))
+    same(ops.to_numpy(given_values), values)
+
+
+@given(case=a_vector_and_a_part(), weight=st.sampled_from([1.0, -1.0, 0.5, 2.0, -0.25]))
+def test_add_slice(ops, case, weight):
+    """The weights are powers of two, so that there is one rounding only, the sum's."""
+    x, start, values = case
+    given_values = ops.from_numpy(values)
+    result = ops.add_slice(ops.from_numpy(x), start, given_values, weight)
+    weighted = np.array([weight * float(v) for v in values], np.float64)
+    if not np.array_equal(weighted.astype(x.dtype).astype(np.float64), weighted):
+        return  # a subnormal lost its last bit, so there was a second rounding
+    expected = x.astype(np.float64)
+    expected[start : start + values.size] += weighted
+    same(ops.to_numpy(result), expected.astype(x.dtype))
+    same(ops.to_numpy(given_values), values)
+
+
+def test_add_slice_takes_values_of_another_float(ops):
+    x = ops.from_numpy(np.array([1.0, 2.0, 3.0], np.float32))
+    for dtype, expected in (("float16", [1, 2.5, 3]), ("float64", [1, 3, 3]), ("float32", [1, 3.5, 3])):
+        x = ops.add_slice(x, 1, ops.from_numpy(np.array([0.5], dtype)))
+        same(ops.to_numpy(x), np.array(expected, np.float32))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("weight", [1 / 3, -7.3, 1.0])
+def test_weights_cost_no_more_than_a_rounding_for_each_step(ops, dtype, weight):
+    """Against exact fractions: one rounding each of the weight, the product and the sum."""
+    x, y = np.random.default_rng(5).standard_normal((2, 100)).astype(dtype)
+    scaled = ops.to_numpy(ops.scale(ops.from_numpy(x), weight))
+    added = ops.to_numpy(ops.add_slice(ops.from_numpy(x), 0, ops.from_numpy(y), weight))
+    assert scaled.dtype == added.dtype == np.dtype(dtype)
+    unit, least = Fraction(float(np.finfo(dtype).eps)) / 2, Fraction(float(np.finfo(dtype).smallest_subnormal))
+    exact = [Fraction(float(v)) for v in x], [Fraction(weight) * Fraction(float(v)) for v in y]
+    for got, value in zip(scaled.tolist(), exact[0], strict=True):
+        product = Fraction(weight) * value
+        assert abs(Fraction(got) - product) <= Fraction(201, 100) * unit * abs(product) + least
+    for got, value, product in zip(added.tolist(), *exact, strict=True):
+        bound = Fraction(201, 100) * unit * abs(product) + Fraction(101, 100) * unit * abs(value + product) + 2 * least
+        assert abs(Fraction(got) - value - product) <= bound
+
+
+@given(x=finite_vectors())
+def test_scale_by_powers_of_two(ops, x):
+    there = ops.from_numpy(x)
+    same(ops.to_numpy(ops.scale(there, -2.0)), np.array([-2 * float(v) for v in x], x.dtype))
+    same(ops.to_numpy(there), x)
+
+
+@st.composite
+def a_vector_and_positions(draw):
+    """A vector, distinct positions in it in any order, and as many values."""
+    x = draw(finite_vectors())
+    positions = draw(st.lists(st.integers(0, x.size - 1), unique=True).map(lambda p: np.array(p, np.int64)))
+    return x, positions, np.arange(1, positions.size + 1).astype(x.dtype)
+
+
+@given(case=a_vector_and_positions(), dtype=st.sampled_from(["int32", "int64"]))
+def test_take_clear_and_scatter_add(ops, case, dtype):
+    x, positions, values = case
+    where = ops.from_numpy(positions.astype(dtype))
+    there, add = ops.from_numpy(x), ops.from_numpy(values)
+
+    same(ops.to_numpy(ops.take(there, where)), np.array([x[p] for p in positions], x.dtype))
+    same(ops.to_numpy(there), x)
+
+    cleared = x.copy()
+    for p in positions:
+        cleared[p] = 0
+    same(ops.to_numpy(ops.clear(ops.from_numpy(x), where)), cleared)
+
+    summed = x.copy()
+    for p, value in zip(positions, values, strict=True):
+        summed[p] = x.dtype.type(float(x[p]) + float(value))
+    same(ops.to_numpy(ops.scatter_add(ops.from_numpy(x), where, add)), summed)
+    same(ops.to_numpy(where), positions.astype(dtype))
+    same(ops.to_numpy(add), values)
+
+
+@given(x=finite_vectors(), data=st.data())
+def test_top_positions_hold_the_largest_magnitudes(ops, x, data):
+    k = data.draw(st.integers(1, x.size))
+    positions = ops.to_numpy(ops.top_positions(ops.from_numpy(x), k))
+    assert positions.dtype == np.int64
+    assert len(set(positions.tolist())) == positions.size == k
+    magnitudes = sorted((abs(float(v)) for v in x), reverse=True)
+    assert sorted((abs(float(x[p])) for p in positions), reverse=True) == magnitudes[:k]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("value", [0.0, -3.0])
+@pytest.mark.parametrize(("n", "k"), [(1, 1), (5, 2), (8, 7), (8, 8), (100, 37), (5, 9)])
+def test_top_positions_are_exactly_k_under_ties(ops, dtype, value, n, k):
+    positions = ops.to_numpy(ops.top_positions(ops.from_numpy(np.full(n, value, dtype)), k)).tolist()
+    assert len(positions) == len(set(positions)) == min(n, k)
+    assert all(0 <= p < n for p in positions)
+
+
+def test_operations_that_donate_nothing_leave_their_input_alone(ops):
+    original = np.array([3.0, -1.0, 2.0, 0.5], np.float32)
+    x = ops.from_numpy(original)
+    ops.top_positions(x, 2)
+    ops.scale(x, 3.0)
+    ops.cast(x, "float16")
+    ops.to_bfloat16_bits(x)
+    ops.full_like(x, 9.0)
+    ops.all_finite(x)
+    ops.concat([x, x])
+    same(ops.to_numpy(x), original)
+
+
+# ---- bfloat16 --------------------------------------------------------------------------------------------------------------
+
+_PATTERNS = np.arange(0x7F80, dtype=np.int64)
+"""The bits of every finite bfloat16 >= 0, in rising order of value."""
+_VALUES = np.where(_PATTERNS < 0x80, np.ldexp(_PATTERNS, -133), np.ldexp(0x80 + _PATTERNS % 0x80, _PATTERNS // 0x80 - 134))
+"""What they mean, from sign, exponent and fraction."""
+
+
+def nearest_bfloat16(x: np.ndarray) -> np.ndarray:
+    """The bits of the nearest bfloat16, the even one of two, by looking at all of them; x is float32 and no NaN."""
+    magnitude = np.abs(x.astype(np.float64))
+    ladder = np.append(_VALUES, 2.0**128)  # where the next value would be, stands infinity
+    above = np.clip(np.searchsorted(ladder, magnitude, side="left"), 1, ladder.size - 1)
+    below = above - 1
+    middle = (ladder[below] + ladder[above]) / 2  # exact
+    even = np.where(below % 2 == 0, below, above)
+    bits = np.where(magnitude < middle, below, np.where(magnitude > middle, above, even))
+    return (bits | np.where(np.signbit(x), 0x8000, 0)).astype(np.uint16)
+
+
+def hard_to_round() -> np.ndarray:
+    """float32 numbers just below, at and above every rounding boundary of bfloat16, of both signs; no NaN."""
+    high = np.arange(0x10000, dtype=np.uint32)
+    low = np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)
+    x = ((high[:, None] << np.uint32(16)) | low[None, :]).reshape(-1).view(np.float32)
+    return x[~np.isnan(x)]
+
+
+def test_bfloat16_rounds_to_the_nearest_and_to_even(ops):
+    x = hard_to_round()
+    bits = ops.to_bfloat16_bits(ops.from_numpy(x))
+    assert ops.dtype(bits) == "int16"
+    np.testing.assert_array_equal(ops.to_numpy(bits).view(np.uint16), nearest_bfloat16(x))
+
+
+def test_bfloat16_by_hand(ops):
+    table = (
+        (1.0, 0x3F80),
+        (-2.0, 0xC000),
+        (1.0 + 2.0**-8, 0x3F80),  # halfway, the even one is below
+        (1.0 + 3 * 2.0**-8, 0x3F82),  # halfway, the even one is above
+        (float(np.finfo(np.float32).max), 0x7F80),  # nearer to what would follow the largest
+        (2.0**-133, 0x0001),  # the smallest subnormal
+        (2.0**-134, 0x0000),  # half of it
+        (float("-inf"), 0xFF80),
+        (0.0, 0x0000),
+        (-0.0, 0x8000),
+    )
+    numbers, expected = zip(*table, strict=True)
+    bits = ops.to_bfloat16_bits(ops.from_numpy(np.array(numbers, np.float32)))
+    assert ops.to_numpy(bits).view(np.uint16).tolist() == list(expected)
+
+
+@given(x=hnp.arrays(np.float32, st.integers(0, 40), elements=st.floats(width=32, allow_nan=False)))
+def test_bfloat16_is_torchs(ops, x):
+    expected = torch.tensor(x).to(torch.bfloat16).view(torch.int16).numpy()
+    same(ops.to_numpy(ops.to_bfloat16_bits(ops.from_numpy(x))), expected)
+
+
+def test_bfloat16_keeps_every_nan_a_nan(ops):
+    patterns = [0x7F800001, 0x7F80FFFF, 0x7FFFFFFF, 0x7FFF8000, 0x7FC00000, 0xFF800001, 0xFFFFFFFF, 0xFFFF8000, 0xFFC00000]
+    x = ops.from_numpy(np.array(patterns, np.uint32).view(np.float32))
+    for dtype in ("float32", "float64"):
+        back = ops.from_bfloat16_bits(ops.to_bfloat16_bits(ops.cast(x, dtype)), dtype)
+        assert np.isnan(ops.to_numpy(back)).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_every_bfloat16_decodes_to_its_value_and_back(ops, dtype):
+    bits = np.concatenate([_PATTERNS, _PATTERNS | 0x8000]).astype(np.uint16)
+    values = ops.from_bfloat16_bits(ops.from_numpy(bits.view(np.int16)), dtype)
+    same(ops.to_numpy(values), np.concatenate([_VALUES, -_VALUES]).astype(dtype))
+    np.testing.assert_array_equal(ops.to_numpy(ops.to_bfloat16_bits(values)).view(np.uint16), bits)
+
+
+def test_bfloat16_of_wider_and_narrower_floats(ops):
+    x = np.array([1.5, -0.1, 1e300, -1e300, 1e-300, np.inf, 65504.0])
+    bits = ops.to_numpy(ops.to_bfloat16_bits(ops.from_numpy(x))).view(np.uint16).tolist()
+    assert bits == [0x3FC0, 0xBDCD, 0x7F80, 0xFF80, 0x0000, 0x7F80, 0x4780]
+    small = ops.from_numpy(np.array([1.5, 65504.0, 2.0**-24], np.float16))
+    back = ops.from_bfloat16_bits(ops.to_bfloat16_bits(small), "float32")
+    same(ops.to_numpy(back), np.array([1.5, 65536.0, 2.0**-24], np.float32))
+
+
+# ---- bytes -----------------------------------------------------------------------------------------------------------------
+
+
+@given(x=vectors(min_size=1))
+def test_bytes_are_the_memory_and_come_back(ops, x):
+    raw = ops.to_bytes(ops.from_numpy(x))
+    assert ops.dtype(raw) == "uint8"
+    assert ops.to_numpy(raw).tobytes() == x.tobytes()
+    back = ops.to_numpy(ops.from_bytes(raw, x.dtype.name))
+    assert (back.dtype, back.tobytes()) == (x.dtype, x.tobytes())
+
+
+@pytest.mark.parametrize("dtype", ALL)
+def test_bytes_of_nothing(ops, dtype):
+    raw = ops.to_bytes(ops.zeros(0, dtype, like=ops.from_numpy(np.ones(1))))
+    back = ops.from_bytes(raw, dtype)
+    assert (ops.dtype(raw), ops.size(raw), ops.dtype(back), ops.size(back)) == ("uint8", 0, dtype, 0)
+
+
+def test_bytes_of_a_part_of_a_buffer(ops):
+    buffer = ops.from_numpy(np.frombuffer(np.arange(3.0).tobytes() + np.array([7, -9], np.int32).tobytes(), np.uint8).copy())
+    same(ops.to_numpy(ops.from_bytes(ops.slice(buffer, 8, 24), "float64")), np.array([1.0, 2.0]))
+    same(ops.to_numpy(ops.from_bytes(ops.slice(buffer, 24, 32), "int32")), np.array([7, -9], np.int32))
+
+
+@given(parts=st.sampled_from(ALL).flatmap(lambda d: st.lists(hnp.arrays(d, st.integers(0, 5)), min_size=1, max_size=4)))
+def test_concat(ops, parts):
+    arrays = [ops.from_numpy(part) for part in parts]
+    joined = ops.concat(arrays)
+    assert ops.to_numpy(joined).tobytes() == b"".join(part.tobytes() for part in parts)
+    assert ops.dtype(joined) == parts[0].dtype.name
+    assert (joined is arrays[0]) == (len(parts) == 1)

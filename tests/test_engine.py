@@ -1,0 +1,364 @@
+"""Whole steps of the engine over Loopback, against sums of all ranks' gradients in numpy's float64.
+
+Gradients are multiples of 3 up to 48, so on 1, 2 and 8 ranks every sum and mean is exact and compared exactly, in float16 even
+on 3.
+"""
+
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+import pytest
+
+from hvd_adaptive import BFloat16, Half, Identity, Memory, RandomK, TopK
+from hvd_adaptive.collective import Loopback
+from hvd_adaptive.engine import Arrivals, Engine
+from hvd_adaptive.granularity import Parameter, bucketed, entire_model, layer_wise
+from hvd_adaptive.monitor import Meter
+from hvd_adaptive.plan import Options, build
+
+SHAPES = {"conv": (2, 3, 2), "bias": (3,), "fc": (5, 4), "scale": ()}
+SCOPES = {"layer-wise": layer_wise, "entire-model": entire_model, "bucketed": partial(bucketed, bucket_bytes=100)}
+DROPPING = [TopK(4), RandomK(4)]
+CARRYING = [Identity(), Half(), BFloat16(), TopK(1), RandomK(1)]
+
+
+def ways(methods):
+    """Every method with each of its exchanges."""
+    return pytest.mark.parametrize(
+        ("method", "exchange"), [pytest.param(m, e, id=f"{m!r}-{e}") for m in methods for e in m.exchanges]
+    )
+
+
+RANKS = [1, 2, 3, 8]
+
+every_way = ways([*CARRYING[:3], *DROPPING])
+every_scope = pytest.mark.parametrize("scope", SCOPES.values(), ids=SCOPES)
+
+
+def plans_of(method, scope, dtype="float64", exchange="auto", **changes):
+    parameters = [Parameter(name, shape, dtype) for name, shape in SHAPES.items()]
+    defaults = {"controller": None, "feedback": None, "dense_below": 0, "exclude": (), "seed": 0}
+    return build(parameters, scope, Options(compressor=method, exchange=exchange, **defaults | changes))
+
+
+def gradients_of(rank, step, dtype="float64"):
+    rng = np.random.default_rng([rank, step])
+    return {name: np.asarray(3 * rng.integers(-16, 17, shape)).astype(dtype) for name, shape in SHAPES.items()}
+
+
+@dataclass
+class Seen:
+    """What one rank held after each step: the gradient it would use and the residual, by parameter."""
+
+    means: list[dict[str, np.ndarray]] = field(default_factory=list)
+    residuals: list[dict[str, np.ndarray]] = field(default_factory=list)
+    records: list = field(default_factory=list)
+
+
+def train(ops, ranks, plans, gradients, factors=(None,), weight=1.0):
+    """``gradients(rank, step)`` through the engine on every rank, a factor a step, as a binding drives it."""
+
+    def rank_of(collective):
+        memory, seen, work = Memory(), Seen(), {}
+        engine = Engine(ops, collective, seed=7, label="test", meter=Meter(memory))
+        for step, factor in enumerate(factors):
+            now = [plan if factor is None or plan.dense else plan.at(factor) for plan in plans]
+            arrays = {name: ops.from_numpy(g) for name, g in gradients(collective.rank, step).items()}
+            flights = {}
+            for number in reversed(range(len(now))):  # gradients become ready from the back
+                plan, arrivals = now[number], Arrivals()
+                for slot in reversed(plan.unit.slots):
+                    name = slot.parameter.name
+                    work[number] = engine.absorb(plan, work.get(number), arrivals, slot, arrays[name])
+                flight, work[number] = engine.encode(plan, work[number], arrivals, step)
+                flights[number] = engine.send(flight)
+            means, residuals = {}, {}
+            for number, flight in flights.items():
+                plan = now[number]
+                mean, work[number] = engine.receive(flight, work[number], weight)
+                assert ops.size(mean) == plan.unit.size
+                for slot in plan.unit.slots:
+                    name = slot.parameter.name
+                    means[name] = ops.to_numpy(mean)[slot.start : slot.stop].copy()
+                    if plan.feedback.remembers:
+                        residuals[name] = ops.to_numpy(work[number])[slot.start : slot.stop].copy()
+            seen.means.append(means)
+            seen.residuals.append(residuals)
+            for name, g in gradients(collective.rank, step).items():
+                np.testing.assert_array_equal(ops.to_numpy(arrays[name]), g)  # the user's gradients are the user's
+        seen.records = memory.records
+        return seen
+
+    return Loopback(ranks, ops).run(rank_of)
+
+
+def flat(arrays):
+    return np.concatenate([np.asarray(arrays[name], np.float64).ravel() for name in SHAPES])
+
+
+def check_identical(seen):
+    """The same bits on every rank, in every step."""
+    for means in zip(*(rank.means for rank in seen), strict=True):
+        for name in SHAPES:
+            assert len({m[name].tobytes() for m in means}) == 1
+
+
+def close_enough(ranks, dtype="float64"):
+    """Exact over a power of two; else a rounding for each rank, in each of up to 4 steps, of numbers up to 4 * 48."""
+    return 0 if ranks in (1, 2, 8) else ranks * 4 * 192 * float(np.finfo(dtype).eps)
+
+
+@every_way
+@every_scope
+@pytest.mark.parametrize("ranks", RANKS)
+def test_nothing_is_lost_and_ranks_stay_identical(ops, method, exchange, scope, ranks):
+    """After each step, ranks times the means so far, plus all residuals, are all gradients so far."""
+    factors = (None,) * (4 if ranks < 8 else 2)
+    seen = train(ops, ranks, plans_of(method, scope, exchange=exchange, feedback=True), gradients_of, factors)
+    check_identical(seen)
+    absorbed, used = np.zeros(36), np.zeros(36)
+    for step in range(len(factors)):
+        absorbed += sum(flat(gradients_of(rank, step)) for rank in range(ranks))
+        used += ranks * flat(seen[0].means[step])
+        kept_back = sum(flat(rank.residuals[step]) for rank in seen)
+        np.testing.assert_allclose(used + kept_back, absorbed, rtol=0, atol=close_enough(ranks))
+    assert np.count_nonzero(used)
+
+
+@pytest.mark.parametrize("method", DROPPING, ids=repr)
+@every_scope
+def test_nothing_is_lost_when_the_factor_changes(ops, method, scope):
+    """Ending with factor 1, which empties the residual: then all that ever came has been used."""
+    factors = (2, 30, 1.5, 1000, 3, 1)
+    seen = train(ops, 2, plans_of(method, scope), gradients_of, factors)
+    check_identical(seen)
+    total = sum(flat(gradients_of(rank, step)) for rank in range(2) for step in range(len(factors)))
+    np.testing.assert_array_equal(2 * sum(flat(means) for means in seen[0].means), total)
+    for rank in seen:
+        np.testing.assert_array_equal(flat(rank.residuals[-1]), 0)
+        assert np.count_nonzero(flat(rank.residuals[3]))
+
+
+@ways(CARRYING)
+@every_scope
+@pytest.mark.parametrize("ranks", RANKS)
+def test_with_nothing_dropped_the_result_is_the_mean(ops, method, exchange, scope, ranks):
+    """Whole numbers below 2^8 survive every code that sends them all."""
+    for feedback in (True, False):
+        plans = plans_of(method, scope, "float32", exchange, feedback=feedback)
+        seen = train(ops, ranks, plans, partial(gradients_of, dtype="float32"), (None,) * 2)
+        check_identical(seen)
+        for step in range(2):
+            expected = np.mean([flat(gradients_of(rank, step)) for rank in range(ranks)], axis=0)
+            np.testing.assert_allclose(flat(seen[0].means[step]), expected, rtol=0, atol=close_enough(ranks, "float32"))
+
+
+@pytest.mark.parametrize("method", [TopK(4), RandomK(4), Identity()], ids=repr)
+def test_without_feedback_what_was_dropped_is_gone(ops, method):
+    """Each step is as the first: with the same gradients and key, the same result."""
+    plans = plans_of(method, entire_model, feedback=False)
+    seen = train(ops, 2, plans, lambda rank, _: gradients_of(rank, 0), (None,) * 3)
+    own = [flat(gradients_of(rank, 0)) for rank in range(2)]
+    for means in seen[0].means:
+        got = flat(means)
+        possible = [np.zeros(36), own[0] / 2, own[1] / 2, (own[0] + own[1]) / 2]
+        assert all(any(got[i] == p[i] for p in possible) for i in range(36))
+    if isinstance(method, TopK):
+        assert flat(seen[0].means[0]).tobytes() == flat(seen[0].means[2]).tobytes()
+
+
+@pytest.mark.parametrize("weight", [2.0, -0.25])
+@every_scope
+def test_the_result_is_weighted(ops, scope, weight):
+    """The sum is the mean weighted by the number of ranks."""
+    for method in (Identity(), TopK(1), RandomK(1)):
+        seen = train(ops, 2, plans_of(method, scope), gradients_of, weight=weight)
+        expected = weight * np.mean([flat(gradients_of(rank, 0)) for rank in range(2)], axis=0)
+        np.testing.assert_array_equal(flat(seen[0].means[0]), expected)
+
+
+# ---- gradients that are not finite -----------------------------------------------------------------------------------------
+
+
+def spoiled(rank, step, value, where, at=2):
+    """The gradients, with ``value`` in parameter ``fc`` of rank ``where`` in step ``at``."""
+    gradients = gradients_of(rank, step)
+    if (rank, step) == (where, at):
+        gradients["fc"][3, 1] = value
+    return gradients
+
+
+@every_way
+@every_scope
+@pytest.mark.parametrize(("ranks", "where", "value"), [(1, 0, np.inf), (2, 1, np.nan), (3, 0, -np.inf)])
+def test_one_bad_element_makes_the_unit_nan_everywhere_and_leaves_no_trace(ops, method, exchange, scope, ranks, where, value):
+    """The residual afterwards is the one before the step; training goes on, and nothing else is lost."""
+    plans = plans_of(method, scope, exchange=exchange, feedback=True)
+    steps = (None,) * 4
+    seen = train(ops, ranks, plans, lambda rank, step: spoiled(rank, step, value, where), steps)
+    check_identical(seen)
+    hit = {name for plan in plans for name in names(plan) if "fc" in names(plan)}
+    for rank in seen:
+        for name in SHAPES:
+            assert np.isnan(rank.means[2][name]).all() == (name in hit)
+            assert np.isfinite(rank.means[2][name]).all() == (name not in hit)
+            if name in hit:
+                np.testing.assert_array_equal(rank.residuals[2][name], rank.residuals[1][name])
+        assert all(np.isfinite(flat(rank.means[step])).all() for step in (0, 1, 3))
+    for name in SHAPES:
+        good = [step for step in range(4) if not (step == 2 and name in hit)]
+        came = sum(gradients_of(rank, step)[name].ravel() for rank in range(ranks) for step in good)
+        used = ranks * sum(seen[0].means[step][name] for step in good)
+        kept_back = sum(rank.residuals[3][name] for rank in seen)
+        np.testing.assert_allclose(used + kept_back, came, rtol=0, atol=close_enough(ranks))
+
+
+def names(plan):
+    return [slot.parameter.name for slot in plan.unit.slots]
+
+
+def test_residuals_are_restored_to_rounding_where_sums_are_rounded(ops):
+    """Gradients of full precision: undoing adds and takes away again, an ulp of the largest term each."""
+    rng = np.random.default_rng(0)
+    given = {
+        (r, s): {n: rng.standard_normal(shape).astype(np.float32) for n, shape in SHAPES.items()}
+        for r in range(2)
+        for s in range(3)
+    }
+    given[1, 2]["conv"][0, 0, 0] = np.nan
+    seen = train(
+        ops,
+        2,
+        plans_of(TopK(4), entire_model, "float32"),
+        lambda r, s: {n: np.asarray(g) for n, g in given[r, s].items()},
+        (None,) * 3,
+    )
+    for rank in seen:
+        before, after = flat(rank.residuals[1]), flat(rank.residuals[2])
+        assert np.isnan(flat(rank.means[2])).all()
+        assert np.all(np.abs(after - before) <= 4 * 2.0**-23 * 8)
+        assert np.count_nonzero(before) > 18
+
+
+@pytest.mark.parametrize("method", DROPPING, ids=repr)
+@every_scope
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_without_feedback_a_bad_element_is_not_dropped_either(ops, method, scope, value):
+    """Though it is not among those kept, all ranks see NaN throughout; the next step is clean."""
+    seen = train(ops, 3, plans_of(method, scope, feedback=False), lambda r, s: spoiled(r, s, value, 1, at=0), (None, None))
+    for rank in seen:
+        assert np.isnan(rank.means[0]["fc"]).all()
+        assert np.isfinite(flat(rank.means[1])).all()
+
+
+@pytest.mark.parametrize("method", [Identity(), Half(), BFloat16()], ids=repr)
+@every_scope
+def test_dense_codes_show_a_bad_element_where_it_is(ops, method, scope):
+    for value in (np.nan, np.inf):
+        seen = train(ops, 2, plans_of(method, scope), lambda r, s, v=value: spoiled(r, s, v, 1, at=0))
+        for rank in seen:
+            assert not np.isfinite(rank.means[0]["fc"].reshape(5, 4)[3, 1])
+
+
+def test_a_gradient_beyond_float16_does_not_stay_in_the_residual(ops):
+    """Finite, but the code overflows: that step's result is not finite, the ones after it are."""
+
+    def huge(rank, step):
+        gradients = gradients_of(rank, step)
+        if (rank, step) == (0, 0):
+            gradients["bias"][1] = 1e6
+        return gradients
+
+    for rank in train(ops, 2, plans_of(Half(), layer_wise, feedback=True), huge, (None,) * 3):
+        assert not np.isfinite(flat(rank.means[0])).all()
+        assert np.isfinite(flat(rank.residuals[0])).all()
+        assert np.isfinite(flat(rank.means[2])).all()
+
+
+# ---- what is random, what is dense, what is told ---------------------------------------------------------------------------
+
+
+def test_positions_differ_by_step_and_unit_and_a_run_repeats(ops):
+    ones = {name: np.ones(shape) for name, shape in SHAPES.items()} | {"twin": np.ones((5, 4))}
+    parameters = [Parameter(name, g.shape, "float64") for name, g in ones.items()]
+    asked = Options(RandomK(4), None, False, "auto", 0, (), 0)
+    plans = build(parameters, layer_wise, asked)
+    runs = [train(ops, 2, plans, lambda *_: ones, (None,) * 10)[0] for _ in range(2)]
+    chosen = [tuple(np.flatnonzero(means[name])) for means in runs[0].means for name in ("fc", "twin")]
+    assert len(set(chosen)) > 15  # of 20 choices of 5 in 20
+    assert chosen == [tuple(np.flatnonzero(means[name])) for means in runs[1].means for name in ("fc", "twin")]
+
+
+def test_dense_parameters_are_plain_means(ops):
+    seen = train(ops, 3, plans_of(TopK(1000), entire_model, dense_below=4, exclude=("conv",)), gradients_of, (None, 5))
+    for step, kept in ((0, 1), (1, 4)):  # of 20
+        for name in ("conv", "bias", "scale"):
+            expected = np.mean([gradients_of(rank, step)[name].ravel() for rank in range(3)], axis=0)
+            np.testing.assert_allclose(seen[1].means[step][name], expected, rtol=1e-15)
+        assert set(seen[1].residuals[step]) == {"fc"}
+        assert kept <= np.count_nonzero(seen[1].means[step]["fc"]) <= 3 * kept
+
+
+def test_a_parameter_without_elements_passes(ops):
+    plans = build([Parameter("empty", (0,), "float32")], layer_wise, Options(TopK(4), None, None, "auto", 0, (), 0))
+
+    def step(collective):
+        engine = Engine(ops, collective, 0, "test", Meter(None))
+        arrivals, nothing = Arrivals(), ops.zeros(0, "float32", like=ops.from_numpy(np.ones(1)))
+        work = engine.absorb(plans[0], None, arrivals, plans[0].unit.slots[0], nothing)
+        flight, work = engine.encode(plans[0], work, arrivals, 0)
+        return ops.size(engine.receive(engine.send(flight), work)[0])
+
+    assert Loopback(2, ops).run(step) == [0, 0]
+
+
+def test_records_say_what_happened(ops):
+    """TopK(4) of 36 elements keeps 9: 9 doubles and 9 positions of 4 bytes are 108, padded to 112."""
+    seen = train(ops, 2, plans_of(TopK(4), entire_model), lambda r, s: spoiled(r, s, np.nan, 1, at=1), (None, None))
+    for rank in seen:
+        first, second = rank.records
+        assert (first.step, first.unit, first.elements, first.kept, first.factor) == (0, "model", 36, 9, 4.0)
+        assert (first.bytes_sent, first.bytes_dense, first.finite) == (112, 288, True)
+        assert (second.step, second.finite) == (1, False)
+
+
+def test_an_untouched_gradient_is_counted_as_sent(ops):
+    (plan, *_) = plans_of(Identity(), layer_wise, "float32")
+    memory = Memory()
+    Loopback(1, ops).run(lambda collective: Engine(ops, collective, 0, "test", Meter(memory)).count_untouched(plan, 4))
+    (record,) = memory.records
+    assert (record.step, record.unit, record.elements, record.kept, record.factor) == (4, "conv", 12, 12, 1.0)
+    assert (record.bytes_sent, record.bytes_dense, record.finite) == (48, 48, True)
+
+
+def test_collectives_are_named_by_label_and_unit(ops):
+    names_by_rank = []
+
+    class Listening:
+        def __init__(self, collective):
+            self.rank, self.size, self.wait = collective.rank, collective.size, collective.wait
+            self._collective, self.names = collective, []
+            names_by_rank.append(self.names)
+
+        def allgather(self, x, name):
+            self.names.append(name)
+            return self._collective.allgather(x, name)
+
+        def allreduce(self, x, name):
+            self.names.append(name)
+            return self._collective.allreduce(x, name)
+
+    def step(collective):
+        listening = Listening(collective)
+        engine = Engine(ops, listening, 0, "label", Meter(None))
+        for plan in (*plans_of(TopK(4), layer_wise), *plans_of(RandomK(4), entire_model)):
+            arrivals, work = Arrivals(), None
+            for slot in plan.unit.slots:
+                gradient = ops.from_numpy(np.ones(slot.parameter.shape))
+                work = engine.absorb(plan, work, arrivals, slot, gradient)
+            flight, work = engine.encode(plan, work, arrivals, 0)
+            engine.receive(engine.send(flight), work)
+
+    Loopback(2, ops).run(step)
+    assert names_by_rank == [["label.conv", "label.bias", "label.fc", "label.scale", "label.model.0"]] * 2

@@ -1,0 +1,259 @@
+"""What is refused and how it is said; and how each parameter is treated, spelled out by hand for a small model."""
+
+from functools import partial
+
+import pytest
+
+from hvd_adaptive import BFloat16, ConfigError, Fixed, Half, Identity, NoFeedback, RandomK, Residual, TopK
+from hvd_adaptive.exchange import Gather, Reduce
+from hvd_adaptive.granularity import Parameter, bucketed, entire_model, layer_wise
+from hvd_adaptive.plan import Options, build
+
+MODEL = [
+    Parameter("conv.weight", (8, 3, 3, 3), "float32"),
+    Parameter("conv.bias", (8,), "float32"),
+    Parameter("norm.weight", (8,), "float32"),
+    Parameter("fc.weight", (10, 8), "float16"),
+    Parameter("fc.bias", (10,), "float16"),
+]
+
+
+def options(**changes):
+    defaults = {"controller": None, "feedback": None, "exchange": "auto", "dense_below": 0, "exclude": (), "seed": 0}
+    return Options(**{"compressor": TopK(10)} | defaults | changes)
+
+
+def units(plans):
+    """Names of the parameters of each unit, compressed ones and dense ones."""
+    named = [([slot.parameter.name for slot in plan.unit.slots], plan.dense) for plan in plans]
+    return [names for names, dense in named if not dense], [names for names, dense in named if dense]
+
+
+# ---- options ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compressor", [TopK, "topk", None, 10, object(), b"topk"])
+def test_the_compressor_must_be_an_instance(compressor):
+    with pytest.raises(ConfigError) as raised:
+        options(compressor=compressor)
+    assert str(raised.value) == f"compressor must be an instance such as TopK(factor=100), got {compressor!r}"
+
+
+@pytest.mark.parametrize("controller", [Fixed, "fixed", 10, object()])
+def test_the_controller_must_be_an_instance(controller):
+    with pytest.raises(ConfigError) as raised:
+        options(controller=controller)
+    assert str(raised.value) == f"controller must be an instance such as Fixed(factor=100), got {controller!r}"
+
+
+@pytest.mark.parametrize("compressor", [Identity(), Half(), BFloat16()])
+def test_a_controller_needs_a_factor_to_change(compressor):
+    with pytest.raises(ConfigError, match="has no factor for a controller to change") as raised:
+        options(compressor=compressor, controller=Fixed(10))
+    assert repr(compressor) in str(raised.value)
+    options(compressor=RandomK(2), controller=Fixed(10))
+
+
+@pytest.mark.parametrize("feedback", [Residual, NoFeedback, "residual", 1, 0, object()])
+def test_feedback_must_be_an_instance_or_a_truth_value(feedback):
+    with pytest.raises(ConfigError) as raised:
+        options(feedback=feedback)
+    assert str(raised.value) == f"feedback must be None, True, False or an instance such as Residual(), got {feedback!r}"
+
+
+@pytest.mark.parametrize("exchange", ["reduce", "allreduce", None])
+def test_the_exchange_must_be_legal_for_the_compressor(exchange):
+    with pytest.raises(ConfigError, match=f"{exchange!r}.*legal are auto, "):
+        options(exchange=exchange)
+
+
+@pytest.mark.parametrize("value", [-1, 1.5, "10", None, True])
+def test_dense_below_must_be_a_count(value):
+    with pytest.raises(ConfigError) as raised:
+        options(dense_below=value)
+    assert str(raised.value) == f"dense_below must be an integer >= 0, got {value!r}"
+
+
+@pytest.mark.parametrize("value", [1.5, "10", None, False])
+def test_the_seed_must_be_an_integer(value):
+    with pytest.raises(ConfigError) as raised:
+        options(seed=value)
+    assert str(raised.value) == f"seed must be an integer, got {value!r}"
+
+
+@pytest.mark.parametrize("seed", [0, -5, 2**70])
+def test_any_integer_is_a_seed(seed):
+    assert options(seed=seed).seed == seed
+
+
+@pytest.mark.parametrize("exclude", [(1,), ("*.bias", None)])
+def test_exclude_must_hold_patterns(exclude):
+    with pytest.raises(ConfigError, match=r"exclude must hold name patterns such as '\*\.bias'") as raised:
+        options(exclude=exclude)
+    assert repr(exclude) in str(raised.value)
+
+
+def test_excluded_names():
+    names = [p.name for p in MODEL]
+    assert options().excluded(names) == set()
+    assert options(exclude=("*.bias",)).excluded(names) == {"conv.bias", "fc.bias"}
+    assert options(exclude=("norm.*", "fc.weight")).excluded(names) == {"norm.weight", "fc.weight"}
+    assert options(exclude=("*",)).excluded(names) == set(names)
+
+
+def test_a_pattern_that_matches_nothing_is_refused():
+    with pytest.raises(ConfigError) as raised:
+        options(exclude=("*.bias", "*.BIAS")).excluded([p.name for p in MODEL])
+    message = "exclude pattern '*.BIAS' matches none of the parameters conv.weight, conv.bias, norm.weight, fc.weight, fc.bias"
+    assert str(raised.value) == message
+
+
+def test_descriptions_compare_equal_where_ranks_behave_alike():
+    assert options().described() == options(compressor=TopK(factor=10.0)).described()
+    assert options().described() != options(seed=1).described()
+    assert options().described() != options(compressor=TopK(11)).described()
+    assert options().described() != options(feedback=False).described()
+    assert set(options().described()) == {
+        "compressor", "controller", "feedback", "exchange", "dense_below", "exclude", "seed"
+    }  # fmt: skip
+
+
+def test_descriptions_hold_no_addresses():
+    """They differ between processes that do the same."""
+
+    class Plain:
+        absorb = None
+
+    first, second = options(feedback=Plain()), options(feedback=Plain())
+    assert repr(first) != repr(second)
+    assert first.described() == second.described()
+
+
+# ---- plans -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("scope", "expected"),
+    [
+        (layer_wise, [["conv.weight"], ["conv.bias"], ["norm.weight"], ["fc.weight"], ["fc.bias"]]),
+        (entire_model, [["conv.weight", "conv.bias", "norm.weight", "fc.weight", "fc.bias"]]),
+        (partial(bucketed, bucket_bytes=212), [["norm.weight", "fc.weight", "fc.bias"], ["conv.bias"], ["conv.weight"]]),
+    ],
+    ids=["layer-wise", "entire-model", "bucketed"],
+)
+def test_every_parameter_is_compressed_unless_asked_otherwise(scope, expected):
+    assert units(build(MODEL, scope, options())) == (expected, [])
+
+
+def test_small_parameters_go_dense():
+    compressed, dense = units(build(MODEL, entire_model, options(dense_below=10)))
+    assert compressed == [["conv.weight", "fc.weight", "fc.bias"]]  # 10 elements are not fewer than 10
+    assert dense == [["conv.bias"], ["norm.weight"]]
+
+
+def test_excluded_parameters_go_dense_each_on_its_own():
+    plans = build(MODEL, entire_model, options(exclude=("*.bias",), dense_below=9, compressor=TopK(10)))
+    assert units(plans) == ([["conv.weight", "fc.weight"]], [["conv.bias"], ["norm.weight"], ["fc.bias"]])
+    for plan in plans[1:]:
+        assert (plan.compressor, plan.exchange, plan.feedback) == (Identity(), Reduce(), NoFeedback())
+
+
+def test_all_may_be_dense():
+    plans = build(MODEL, entire_model, options(dense_below=10**6))
+    assert units(plans) == ([], [[p.name] for p in MODEL])
+
+
+def test_a_parameter_without_elements_has_nothing_to_select():
+    model = [*MODEL, Parameter("empty", (0, 3), "float32")]
+    assert units(build(model, layer_wise, options()))[1] == [["empty"]]
+
+
+def test_a_pattern_must_match():
+    with pytest.raises(ConfigError, match="matches none"):
+        build(MODEL, layer_wise, options(exclude=("nothing",)))
+
+
+@pytest.mark.parametrize(
+    ("compressor", "asked", "expected"),
+    [
+        (TopK(10), None, Residual()),
+        (RandomK(10), None, Residual()),
+        (Identity(), None, NoFeedback()),
+        (Half(), None, NoFeedback()),
+        (BFloat16(), None, NoFeedback()),
+        (TopK(10), False, NoFeedback()),
+        (Half(), True, Residual()),
+        (Half(), Residual(), Residual()),
+        (TopK(10), NoFeedback(), NoFeedback()),
+    ],
+)
+def test_feedback_is_on_exactly_where_the_method_is_biased_or_it_is_asked_for(compressor, asked, expected):
+    for plan in build(MODEL, layer_wise, options(compressor=compressor, feedback=asked)):
+        assert plan.feedback == expected
+
+
+@pytest.mark.parametrize(
+    ("compressor", "asked", "expected"),
+    [
+        (TopK(10), "auto", Gather()),
+        (BFloat16(), "auto", Gather()),
+        (RandomK(10), "auto", Reduce()),
+        (RandomK(10), "gather", Gather()),
+        (Half(), "gather", Gather()),
+        (Identity(), "auto", Reduce()),
+    ],
+)
+def test_the_exchange_is_the_one_asked_for(compressor, asked, expected):
+    for plan in build(MODEL, layer_wise, options(compressor=compressor, exchange=asked)):
+        assert plan.exchange == expected
+        assert plan.compressor == compressor
+
+
+def test_another_factor():
+    (plan,) = build(MODEL, entire_model, options(compressor=TopK(10)))
+    changed = plan.at(25)
+    assert changed.compressor == TopK(25)
+    assert plan.compressor == TopK(10)
+    assert (changed.unit, changed.exchange, changed.feedback, changed.dense) == (plan.unit, plan.exchange, plan.feedback, False)
+    with pytest.raises(ConfigError, match=r"TopK: factor must be a finite number >= 1 .*, got 0.5"):
+        plan.at(0.5)
+
+
+def test_a_payload_rides_if_it_is_a_summable_array_of_one_parameter():
+    def rides(scope, **changes):
+        return {plan.rides for plan in build(MODEL, scope, options(**changes))}
+
+    assert rides(layer_wise, compressor=RandomK(10)) == rides(layer_wise, compressor=Half()) == {True}
+    assert rides(layer_wise, compressor=TopK(10)) == rides(layer_wise, compressor=Half(), exchange="gather") == {False}
+    assert rides(entire_model, compressor=RandomK(10)) == {False}
+    assert rides(entire_model, compressor=RandomK(10), exclude=("*.bias",)) == {False, True}
+
+
+def test_a_gradient_is_untouched_if_it_travels_as_it_is_and_nothing_is_kept():
+    def untouched(scope, **changes):
+        return [plan.untouched for plan in build(MODEL[:2], scope, options(**changes))]
+
+    assert untouched(layer_wise, compressor=Identity()) == [True, True]
+    assert untouched(layer_wise, compressor=TopK(10), exclude=("*.bias",)) == [False, True]
+    assert untouched(layer_wise, compressor=Identity(), feedback=True) == [False, False]
+    assert untouched(layer_wise, compressor=Identity(), exchange="gather") == [False, False]
+    assert untouched(entire_model, compressor=Identity()) == [False]
+    assert untouched(layer_wise, compressor=RandomK(1), feedback=False) == [False, False]
+    assert untouched(layer_wise, compressor=Half()) == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("compressor", "feedback", "expected"),
+    [
+        (TopK(10), None, True),
+        (TopK(10), False, True),
+        (RandomK(10), False, True),
+        (Identity(), None, False),
+        (Half(), None, False),
+        (Half(), True, True),
+        (Identity(), True, True),
+    ],
+)
+def test_gradients_are_checked_where_nan_would_be_lost_or_stay(compressor, feedback, expected):
+    for plan in build(MODEL, layer_wise, options(compressor=compressor, feedback=feedback)):
+        assert plan.checks == expected
