@@ -3,7 +3,7 @@
     python benchmarks/overhead.py [--ranks 2] [--steps 30] [--json]
 
 Synthetic gradients in the 161 shapes of ResNet-50 (25.6 M elements), over loopback. Both optimizers live in the same ranks and
-take turns step by step, so that a noisy machine is noisy for both. The last line is JSON: ``{"ratio": ...}``, the ratio of medians.
+take turns step by step, so that a noisy machine is noisy for both. The last line is JSON, ``{"ratio": ...}``, of the medians.
 """
 
 import argparse
