@@ -85,8 +85,8 @@ class Engine:
         """Finish the collectives of a sent unit.
 
         Returns:
-            ``weight`` times the mean over ranks, f[n], NaN throughout if any rank's gradient was not finite; and the work vector
-            to keep.
+            ``weight`` times the mean over ranks, f[n], NaN throughout if the plan checks gradients and one was not finite on any
+            rank; and the work vector to keep.
         """
         with self._meter.time("exchange"):
             received = flight.plan.exchange.wait(self.collective, flight.pending)
@@ -98,7 +98,7 @@ class Engine:
         """As :meth:`receive`, for what the collectives brought; also if an allreduce of the caller's carried the payload."""
         with self._meter.time("decode"):
             plan, size = flight.plan, self.collective.size
-            mean = plan.exchange.decode(self.ops, received, size, flight.sent, plan.compressor, flight.key, weight)
+            mean = plan.exchange.decode(self.ops, received, size, flight.sent, plan.compressor, flight.key, weight, plan.checks)
             sent = plan.exchange.nbytes(self.ops, flight.sent)
             self._count(plan, flight.step, sent, finite=mean is not None)
             if mean is not None:

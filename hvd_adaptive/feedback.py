@@ -5,6 +5,7 @@ makes it the compensated gradient; after compression what was sent is taken out 
 sent + residual = gradient + previous residual.
 """
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, TypeAlias
 
@@ -52,10 +53,10 @@ class Residual:
     def keep(self, ops: Ops, work: Array, unit: Unit, compressor: Compressor, payload: Payload, key: Key) -> Array:
         return compressor.keep_back(ops, work, payload, key)
 
-    def undo(
-        self, ops: Ops, work: Array | None, compressor: Compressor, payload: Payload, key: Key, gradients: Gradients
-    ) -> Array | None:
-        work = compressor.decode(ops, payload, key, onto=work)
+    def undo(self, ops: Ops, work: Array, compressor: Compressor, payload: Payload, key: Key, gradients: Gradients) -> Array:
+        sent = compressor.decode(ops, payload, key)
+        # What overflowed on its way was not kept back, so it cannot be taken back either.
+        work = ops.add_slice(work, 0, ops.where(abs(sent) < math.inf, sent, ops.full_like(sent, 0.0)))
         for slot, gradient in gradients:
             work = ops.add_slice(work, slot.start, gradient, -1.0)
         return work

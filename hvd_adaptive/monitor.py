@@ -23,6 +23,7 @@ class StepRecord:
         bytes_sent: handed to collectives by this rank.
         bytes_dense: what stock Horovod would have been handed.
         finite: False if a gradient on any rank held NaN or infinity, so that the result is NaN and the residual as before.
+            Not looked at where every element travels and nothing is kept, because NaN and infinity then travel by themselves.
     """
 
     step: int
@@ -75,10 +76,10 @@ class Stats:
     Attributes:
         ranks: in the process set.
         steps: steps compressed.
-        nonfinite_steps: of which had NaN or infinity in a gradient of any rank.
+        nonfinite_steps: of which had NaN or infinity in a gradient of any rank, as far as it was looked at.
         elements_sent: gradient elements sent.
         elements_dense: gradient elements a dense run would have sent.
-        bytes_sent: handed to collectives by this rank, tokens included.
+        bytes_sent: handed to collectives by this rank, tokens included; sparse gradients, which bypass compression, are not.
         bytes_dense: handed to collectives by stock Horovod.
         factors: by unit, elements / kept elements in the last step.
         seconds: spent in ``compress``, waiting in ``exchange``, and in ``decode``.

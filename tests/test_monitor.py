@@ -63,7 +63,7 @@ def test_time_is_added_to_its_phase_even_if_the_block_fails():
         raise KeyError
     seconds = meter.stats(2, 0).seconds
     assert seconds["exchange"] >= 0.04
-    assert 0.01 <= seconds["compress"] < seconds["exchange"]
+    assert seconds["compress"] >= 0.01
     assert seconds["decode"] == 0
 
 

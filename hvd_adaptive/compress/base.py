@@ -84,9 +84,13 @@ def check_factor(owner: str, factor: object) -> float:
     Raises:
         ConfigError: if it is not a finite number >= 1.
     """
-    if isinstance(factor, bool) or not isinstance(factor, numbers.Real) or not 1 <= float(factor) < math.inf:
+    try:
+        value = math.nan if isinstance(factor, bool) or not isinstance(factor, numbers.Real) else float(factor)
+    except OverflowError:  # an integer beyond any float
+        value = math.inf
+    if not 1 <= value < math.inf:
         raise ConfigError(f"{owner}: factor must be a finite number >= 1 (10 keeps a tenth of the elements), got {factor!r}")
-    return float(factor)
+    return value
 
 
 def kept_count(factor: float, n: int) -> int:

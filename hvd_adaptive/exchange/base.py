@@ -20,9 +20,17 @@ class Exchange(Protocol):
         """What the collectives brought."""
 
     def decode(
-        self, ops: Ops, received: tuple[Array, ...], size: int, own: Payload, compressor: Compressor, key: Key, weight: float
+        self,
+        ops: Ops,
+        received: tuple[Array, ...],
+        size: int,
+        own: Payload,
+        compressor: Compressor,
+        key: Key,
+        weight: float = 1.0,
+        checked: bool = True,
     ) -> Array | None:
-        """``weight`` times the mean over ``size`` ranks of D(payload), f[n]; None if any rank's payload is poisoned.
+        """``weight`` times the mean over ``size`` ranks of D(payload), f[n]; None if ``checked`` and one is poisoned.
 
         The result is a function of what travelled only, summed in rank order, so every rank holds the same bits.
         """

@@ -29,12 +29,20 @@ class Gather:
         return (collective.wait(pending),)
 
     def decode(
-        self, ops: Ops, received: tuple[Array, ...], size: int, own: Payload, compressor: Compressor, key: Key, weight: float
+        self,
+        ops: Ops,
+        received: tuple[Array, ...],
+        size: int,
+        own: Payload,
+        compressor: Compressor,
+        key: Key,
+        weight: float = 1.0,
+        checked: bool = True,
     ) -> Array | None:
         (raw,) = received
         stride = ops.size(raw) // size
         payloads = [self._unpack(ops, ops.slice(raw, rank * stride, (rank + 1) * stride), own) for rank in range(size)]
-        if any(compressor.is_poisoned(ops, payload) for payload in payloads):
+        if checked and any(compressor.is_poisoned(ops, payload) for payload in payloads):
             return None
         total = None
         for payload in payloads:

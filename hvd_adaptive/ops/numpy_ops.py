@@ -86,7 +86,7 @@ class NumpyOps:
         return np.argpartition(np.abs(x), x.size - k)[x.size - k :]
 
     def to_bfloat16_bits(self, x: NDArray) -> NDArray:
-        bits = x.astype(np.float32).view(np.uint32)
+        bits = self.cast(x, "float32").view(np.uint32)
         rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
         quiet_nan = (bits >> np.uint32(16)) | np.uint32(0x40)  # rounding could carry a NaN's bits into an infinity
         return np.where(np.isnan(x), quiet_nan, rounded).astype(np.uint16).view(np.int16)

@@ -86,9 +86,11 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
             feedback=feedback,
             exchange=exchange,
             dense_below=self.default_dense_below if dense_below is None else dense_below,
-            exclude=(exclude,) if isinstance(exclude, str) else tuple(exclude),
+            exclude=tuple(exclude) if isinstance(exclude, Iterable) and not isinstance(exclude, str) else (exclude,),
             seed=seed,
         )
+        if monitor is not None and (isinstance(monitor, type) or not hasattr(monitor, "record")):
+            raise ConfigError(f"monitor must be an instance such as JsonLines('log.jsonl'), got {monitor!r}")
         self._collective = HorovodCollective(process_set)
         given = checked(named_parameters)
         self._parameters = {name: p for name, p in given.items() if p.requires_grad}
@@ -106,7 +108,7 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
         label = f"hvd_adaptive.{process_set.process_set_id}.{next(_numbers[process_set.process_set_id])}"
         engine = Engine(TorchOps(), self._collective, seed, label, self._meter)
         self._steps = Steps(engine, plans, controller, self._meter)
-        self._known_ranks = False
+        self._proven: set[str] = set()
         self._weight = 1.0
         self._description = {"scope": self.scope, **options.described()} | {
             f"parameter {name!r}": _role(number, parameter, plans, self._places.get(name))
@@ -139,7 +141,7 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
             sent = riding.sent.arrays[0]
             # Horovod reduces in place, but undoing the step would need what was sent.
             return sent.clone() if riding.plan.feedback.remembers else sent, _Context(place, tensor, riding)
-        sign = token.make(tensor, hvd.rank(), first=not self._known_ranks)
+        sign = token.make(tensor, hvd.rank(), first=place.slot.parameter.name not in self._proven)
         self._meter.add_bytes(sign.nbytes)
         return sign, _Context(place, tensor, None)
 
@@ -162,11 +164,24 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
         if ctx.riding is not None:
             mean = self._steps.give_ridden(ctx.place, ctx.riding, tensor)
         else:
-            if self._steps.current.means is None:
-                self._weight = token.weight(tensor, self._collective.ranks)
-                self._known_ranks = True
+            self._read_token(tensor, ctx.place.slot.parameter.name)
             mean = self._steps.give(ctx.place, self._weight)
         return _like(mean, ctx.gradient)
+
+    def _read_token(self, sign: torch.Tensor, name: str) -> None:
+        """Learn how Horovod scales this step; of each parameter's first token also whether all agree."""
+        first_of_step = self._steps.current.means is None
+        if not first_of_step and name in self._proven:
+            return
+        weight = token.weight(sign, self._collective.ranks)
+        if first_of_step:
+            self._weight = weight
+        elif weight != self._weight:
+            raise ConfigError(
+                f"the gradient of {name!r} is reduced by another op= than others of this step; give each optimizer a compression "
+                "object of its own"
+            )
+        self._proven.add(name)
 
     def _check_complete(self, arrived: set[str]) -> None:
         if len(arrived) == len(self._parameters):
@@ -184,7 +199,7 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
         return self._meter.stats(self._collective.size if self._collective.member else 0, self._steps.done)
 
     def reset(self) -> None:
-        """Forget residuals, steps and totals, as if just built."""
+        """Forget residuals, steps and totals, as if just built; a step that an error cut short is dropped."""
         self._steps.restart()
         self._meter.reset()
 

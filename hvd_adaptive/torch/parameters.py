@@ -23,6 +23,8 @@ def checked(named_parameters: NamedParameters) -> dict[str, torch.Tensor]:
     """
     if isinstance(named_parameters, torch.nn.Module):
         raise ConfigError(f"named_parameters is a module; {_HOW}")
+    if not isinstance(named_parameters, Iterable):
+        raise ConfigError(f"named_parameters is {named_parameters!r}; {_HOW}")
     items: list[Any] = list(named_parameters)
     parameters: dict[str, torch.Tensor] = {}
     for item in items:
@@ -38,7 +40,7 @@ def checked(named_parameters: NamedParameters) -> dict[str, torch.Tensor]:
     if not parameters:
         raise ConfigError(f"named_parameters is empty (a generator can be read only once); {_HOW}")
     for name, parameter in parameters.items():
-        if parameter.dtype not in _FLOATS or parameter.layout is not torch.strided:
+        if parameter.requires_grad and (parameter.dtype not in _FLOATS or parameter.layout is not torch.strided):
             raise UnsupportedError(
                 f"parameter {name!r} is {parameter.dtype}, {parameter.layout}; "
                 f"Horovod and this package reduce dense real floats only: {', '.join(map(str, _FLOATS))}. Leave it out"

@@ -1,7 +1,7 @@
 """The one-element tensor that Horovod's own allreduce carries in place of a gradient that travels another way.
 
 It comes back scaled as Horovod would have scaled the gradient, so ``op=`` and ``gradient_predivide_factor`` keep their meaning.
-The first token of a run also carries a code of its rank: their mean tells whether Horovod averaged over the ranks that the
+The first token of a parameter also carries a code of its rank: their mean tells whether Horovod averaged over the ranks that the
 compression object speaks to, before anything waits for a rank that never comes.
 """
 

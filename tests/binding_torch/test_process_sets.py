@@ -138,9 +138,26 @@ def test_two_sets_train_side_by_side(ranks: Any) -> None:
             mine = right if hvd.rank() == 2 else left
             return end(building("entire-model", TopK(20), process_set=mine), mine)
 
-    first, second, third = ranks(3).run(on_rank)
+    first, second, third = ranks(3).run(on_rank, seconds=20)
     assert torch.equal(first, second)
     assert not torch.equal(first, third)
+
+
+def test_ranks_that_built_different_numbers_of_objects_meet(ranks: Any) -> None:
+    """Horovod gives a new set the number of a removed one, of which rank 1 was no member."""
+
+    def on_rank() -> bool:
+        numbers: list[set[int]] = []
+        for members in ([0, 2], [0, 1]):
+            numbers.append(set())
+            for _ in range(4):  # Horovod takes turns among the numbers that are free
+                with Among(members) as process_set:
+                    numbers[-1].add(process_set.process_set_id)
+                    if hvd.rank() in members:
+                        building("entire-model", TopK(20), process_set=process_set)(model())
+        return bool(numbers[0] & numbers[1])
+
+    assert ranks(3).run(on_rank, seconds=20) == [True] * 3
 
 
 MISMATCHES = [
