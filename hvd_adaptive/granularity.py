@@ -79,8 +79,8 @@ def layer_wise(parameters: Sequence[Parameter]) -> tuple[Unit, ...]:
 
 
 def entire_model(parameters: Sequence[Parameter]) -> tuple[Unit, ...]:
-    """One unit of all parameters."""
-    return (_unit("model", parameters),)
+    """One unit of all parameters; none without parameters."""
+    return (_unit("model", parameters),) if parameters else ()
 
 
 def bucketed(parameters: Sequence[Parameter], bucket_bytes: int) -> tuple[Unit, ...]:

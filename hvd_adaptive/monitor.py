@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from hvd_adaptive.errors import ConfigError
+
 
 @dataclass(frozen=True)
 class StepRecord:
@@ -99,9 +101,15 @@ class Stats:
 
 
 class Meter:
-    """Counts towards :class:`Stats` and passes records on."""
+    """Counts towards :class:`Stats` and passes records on.
+
+    Raises:
+        ConfigError: if ``monitor`` is none.
+    """
 
     def __init__(self, monitor: Monitor | None) -> None:
+        if monitor is not None and (isinstance(monitor, type) or not hasattr(monitor, "record")):
+            raise ConfigError(f"monitor must be an instance such as JsonLines('log.jsonl'), got {monitor!r}")
         self._monitor = monitor
         self.reset()
 
@@ -137,9 +145,8 @@ class Meter:
         """Count bytes handed to collectives besides the payloads."""
         self._totals["bytes_sent"] += sent
 
-    def stats(self, ranks: int, steps: int) -> Stats:
+    def stats(self, ranks: int, steps: int, note: str = "") -> Stats:
         """The totals so far."""
-        note = "" if ranks > 1 else "1 rank: Horovod calls no compression, so nothing was compressed or sent"
         return Stats(
             ranks=ranks,
             steps=steps,

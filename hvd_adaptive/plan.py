@@ -134,6 +134,6 @@ def build(parameters: Sequence[Parameter], scope: Scope, options: Options) -> tu
     exchange = choose(compressor, options.exchange)
     wanted = compressor.biased if options.feedback is None else options.feedback
     feedback = (Residual() if wanted else NoFeedback()) if isinstance(wanted, bool) else wanted
-    plans = [UnitPlan(unit, compressor, exchange, feedback) for unit in (scope(compressed) if compressed else ())]
+    plans = [UnitPlan(unit, compressor, exchange, feedback) for unit in scope(compressed)]
     plans += [UnitPlan(unit, Identity(), Reduce(), NoFeedback(), dense=True) for unit in layer_wise(dense)]
     return tuple(plans)

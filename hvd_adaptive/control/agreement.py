@@ -11,6 +11,7 @@ from hvd_adaptive.errors import AgreementError
 from hvd_adaptive.ops import Ops
 
 _SHOWN = 5
+REFUSED = "refused"
 
 
 def agree(ops: Ops, collective: Collective, description: dict[str, Any], name: str) -> None:
@@ -19,13 +20,13 @@ def agree(ops: Ops, collective: Collective, description: dict[str, Any], name: s
     One 32-byte allgather when all is well; the texts travel only to name what differs.
 
     Args:
-        description: what must be equal, as JSON types.
+        description: what must be equal, as JSON types; or, from a rank that could not be configured, why under :data:`REFUSED`.
         name: names the collectives; the same on every rank.
 
     Raises:
         AgreementError: on every rank, with the same message, naming what differs.
     """
-    text = json.dumps(description, sort_keys=True).encode()
+    text = json.dumps(description).encode()
     digests = _gather(ops, collective, hashlib.sha256(text).digest(), f"{name}.digest")
     if len({digests[i : i + 32] for i in range(0, len(digests), 32)}) == 1:
         return
@@ -33,11 +34,17 @@ def agree(ops: Ops, collective: Collective, description: dict[str, Any], name: s
     texts = _gather(ops, collective, text, f"{name}.text")
     ends = np.cumsum(lengths)
     descriptions = [json.loads(texts[end - length : end]) for end, length in zip(ends, lengths, strict=True)]
-    found = differences({f"rank {rank}": description for rank, description in enumerate(descriptions)})
+    refused = [f"rank {rank}: {d[REFUSED]}" for rank, d in enumerate(descriptions) if REFUSED in d]
+    found = refused or differences({f"rank {rank}": description for rank, description in enumerate(descriptions)})
     raise AgreementError(
         "the ranks were configured differently; every rank must build the same compression object. Found:\n  "
         + "\n  ".join(found)
     )
+
+
+def largest(ops: Ops, collective: Collective, number: int, name: str) -> int:
+    """The largest ``number`` of all ranks, by one 8-byte allgather."""
+    return int(np.frombuffer(_gather(ops, collective, np.int64(number).tobytes(), name), np.int64).max())
 
 
 def differences(descriptions: dict[str, dict[str, Any]]) -> list[str]:

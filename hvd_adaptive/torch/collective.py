@@ -34,11 +34,12 @@ class HorovodCollective:
 
     @property
     def rank(self) -> int:
-        return int(self.process_set.rank())
+        """This rank's place among the members; -1 if it is none."""
+        return int(self.process_set.rank()) if self.member else -1
 
     @property
     def size(self) -> int:
-        return int(self.process_set.size())
+        return len(self.ranks)
 
     @property
     def ranks(self) -> list[int]:

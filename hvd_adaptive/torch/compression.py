@@ -1,6 +1,5 @@
 """The object that stock Horovod takes as ``compression=``."""
 
-import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,9 +10,9 @@ import torch
 from horovod.torch.compression import Compressor as HorovodCompressor
 
 from hvd_adaptive.compress import Compressor
-from hvd_adaptive.control import Controller, agree
+from hvd_adaptive.control import REFUSED, Controller, agree, largest
 from hvd_adaptive.engine import Engine, InFlight
-from hvd_adaptive.errors import ConfigError
+from hvd_adaptive.errors import ConfigError, HvdAdaptiveError
 from hvd_adaptive.feedback import Feedback
 from hvd_adaptive.granularity import Parameter, Unit
 from hvd_adaptive.monitor import Meter, Monitor, Stats
@@ -21,11 +20,11 @@ from hvd_adaptive.ops.torch_ops import TorchOps
 from hvd_adaptive.plan import Options, UnitPlan, build
 from hvd_adaptive.torch import state, token
 from hvd_adaptive.torch.collective import HorovodCollective
-from hvd_adaptive.torch.parameters import Finder, NamedParameters, checked, described
+from hvd_adaptive.torch.parameters import Finder, NamedParameters, checked, described, shaped_like
 from hvd_adaptive.torch.steps import Place, Steps
 
-_numbers = defaultdict[int, "itertools.count[int]"](itertools.count)
-"""How many objects were built per process set: ranks build theirs in the same order, so the number names their collectives."""
+_built = defaultdict[int, int](int)
+"""How many objects were built by the number of their process set; it names their collectives."""
 
 _UNTOUCHED = object()
 """The context of a gradient that Horovod allreduces as it is."""
@@ -80,43 +79,55 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
         seed: int = 0,
         monitor: Monitor | None = None,
     ) -> None:
-        options = Options(
-            compressor=compressor,
-            controller=controller,
-            feedback=feedback,
-            exchange=exchange,
-            dense_below=self.default_dense_below if dense_below is None else dense_below,
-            exclude=tuple(exclude) if isinstance(exclude, Iterable) and not isinstance(exclude, str) else (exclude,),
-            seed=seed,
-        )
-        if monitor is not None and (isinstance(monitor, type) or not hasattr(monitor, "record")):
-            raise ConfigError(f"monitor must be an instance such as JsonLines('log.jsonl'), got {monitor!r}")
         self._collective = HorovodCollective(process_set)
+        try:
+            options = Options(
+                compressor=compressor,
+                controller=controller,
+                feedback=feedback,
+                exchange=exchange,
+                dense_below=self.default_dense_below if dense_below is None else dense_below,
+                exclude=tuple(exclude) if isinstance(exclude, Iterable) and not isinstance(exclude, str) else (exclude,),
+                seed=seed,
+            )
+            self._meter = Meter(monitor)
+            plans = self._prepare(named_parameters, options)
+        except HvdAdaptiveError as error:
+            self._meet({REFUSED: str(error)})  # so that ranks with better arguments do not wait for this one
+            raise
+        engine = Engine(TorchOps(), self._collective, seed, self._meet(self._description), self._meter)
+        self._steps = Steps(engine, plans, controller, self._meter)
+        self._proven: set[str] = set()
+        self._weight = 1.0
+
+    def _prepare(self, named_parameters: NamedParameters, options: Options) -> tuple[UnitPlan, ...]:
+        """Check what was given and plan the units."""
         given = checked(named_parameters)
         self._parameters = {name: p for name, p in given.items() if p.requires_grad}
         if not self._parameters:
             raise ConfigError("every parameter is frozen (requires_grad=False); there is no gradient to compress")
-        excluded = options.excluded(list(self._parameters))
         plans = build([described(*item) for item in self._parameters.items()], self._units, options)
         self._places = {
-            slot.parameter.name: Place(number, slot, plan.untouched and slot.parameter.dtype != "bfloat16")
+            slot.parameter.name: Place(number, slot, plan.rides, plan.untouched and slot.parameter.dtype != "bfloat16")
             for number, plan in enumerate(plans)
             for slot in plan.unit.slots
         }
-        self._finder = Finder(self._parameters, excluded)
-        self._meter = Meter(monitor)
-        label = f"hvd_adaptive.{process_set.process_set_id}.{next(_numbers[process_set.process_set_id])}"
-        engine = Engine(TorchOps(), self._collective, seed, label, self._meter)
-        self._steps = Steps(engine, plans, controller, self._meter)
-        self._proven: set[str] = set()
-        self._weight = 1.0
+        self._finder = Finder(self._parameters, options.excluded(list(self._parameters)))
         self._description = {"scope": self.scope, **options.described()} | {
             f"parameter {name!r}": _role(number, parameter, plans, self._places.get(name))
             for number, (name, parameter) in enumerate(given.items())
         }
+        return plans
+
+    def _meet(self, description: dict[str, Any]) -> str:
+        """Make sure that all ranks build the same object; returns the name they all give it."""
+        set_id = self._collective.process_set.process_set_id
         if self._collective.member:
-            together = self._description | {"ranks": self._collective.ranks}
-            agree(engine.ops, self._collective, together, f"{label}.handshake")
+            ops, name = TorchOps(), f"hvd_adaptive.{set_id}.handshake"
+            agree(ops, self._collective, description | {"ranks": self._collective.ranks}, name)
+            # Horovod gives the number of a removed process set to the next one, whose ranks may have counted differently.
+            _built[set_id] = largest(ops, self._collective, _built[set_id], f"{name}.number") + 1
+        return f"hvd_adaptive.{set_id}.{_built[set_id]}"
 
     def _units(self, parameters: Sequence[Parameter]) -> tuple[Unit, ...]:
         """Groups parameters into units."""
@@ -136,7 +147,8 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
 
     @torch.no_grad()
     def _compress(self, place: Place, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        riding = self._steps.take(place, tensor)
+        # A rank outside the process set, which its optimizer should not have called, takes part in Horovod's collectives only.
+        riding = self._steps.take(place, tensor) if place.rides or self._collective.member else None
         if riding is not None:
             sent = riding.sent.arrays[0]
             # Horovod reduces in place, but undoing the step would need what was sent.
@@ -152,6 +164,8 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
             return tensor
         step = self._steps.current
         if not step.returned:
+            if not self._collective.member:
+                raise token.other_ranks(self._collective.ranks)
             self._check_complete(step.arrived)
         gradient = tensor if ctx is _UNTOUCHED else self._decompress(tensor, ctx)
         step.returned += 1
@@ -166,7 +180,7 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
         else:
             self._read_token(tensor, ctx.place.slot.parameter.name)
             mean = self._steps.give(ctx.place, self._weight)
-        return _like(mean, ctx.gradient)
+        return shaped_like(mean, ctx.gradient)
 
     def _read_token(self, sign: torch.Tensor, name: str) -> None:
         """Learn how Horovod scales this step; of each parameter's first token also whether all agree."""
@@ -196,7 +210,12 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
 
     def stats(self) -> Stats:
         """Totals since this object was built or reset, on this rank."""
-        return self._meter.stats(self._collective.size if self._collective.member else 0, self._steps.done)
+        note = ""
+        if not self._collective.member:
+            note = "this rank is not in the process set, so it compressed nothing"
+        elif hvd.size() == 1:
+            note = "1 rank: Horovod calls no compression, so nothing was compressed or sent"
+        return self._meter.stats(self._collective.size, self._steps.done, note)
 
     def reset(self) -> None:
         """Forget residuals, steps and totals, as if just built; a step that an error cut short is dropped."""
@@ -230,11 +249,3 @@ def _role(number: int, parameter: torch.Tensor, plans: Sequence[UnitPlan], place
     """How a parameter is treated, as text for comparing ranks and saved states."""
     treated = "frozen" if place is None else f"in unit {plans[place.unit].unit.name!r}"
     return f"number {number}, shape {tuple(parameter.shape)}, {parameter.dtype}, {treated}"
-
-
-def _like(mean: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
-    """The flat ``mean`` with the shape, dtype and memory format of ``gradient``."""
-    shaped = mean.view(gradient.shape)
-    if shaped.dtype == gradient.dtype and gradient.is_contiguous():
-        return shaped
-    return torch.empty_like(gradient).copy_(shaped)

@@ -53,6 +53,14 @@ def described(name: str, parameter: torch.Tensor) -> Parameter:
     return Parameter(name, tuple(parameter.shape), str(parameter.dtype).removeprefix("torch."))
 
 
+def shaped_like(mean: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    """The flat ``mean`` with the shape, dtype and memory format of ``gradient``."""
+    shaped = mean.view(gradient.shape)
+    if shaped.dtype == gradient.dtype and gradient.is_contiguous():
+        return shaped
+    return torch.empty_like(gradient).copy_(shaped)
+
+
 class Finder:
     """Finds which parameter a gradient belongs to.
 

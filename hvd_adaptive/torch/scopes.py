@@ -45,7 +45,6 @@ class Bucketed(TorchCompression):
     def __init__(
         self, named_parameters: NamedParameters, compressor: Compressor, *, bucket_bytes: int = 25 << 20, **options: Any
     ) -> None:
-        granularity.bucketed((), bucket_bytes)  # refuses a bad size even if every parameter goes dense
         self._bucket_bytes = bucket_bytes
         super().__init__(named_parameters, compressor, **options)
 

@@ -17,10 +17,18 @@ from hvd_adaptive.plan import UnitPlan
 
 @dataclass(frozen=True)
 class Place:
-    """Where a parameter's gradient goes: a slot of the unit with this number, or past it if Horovod can reduce it untouched."""
+    """Where a parameter's gradient goes.
+
+    Attributes:
+        unit: the number of its unit.
+        slot: its place there.
+        rides: Horovod's allreduce of the gradient carries the payload.
+        untouched: the payload is the gradient itself.
+    """
 
     unit: int
     slot: Slot
+    rides: bool
     untouched: bool
 
 

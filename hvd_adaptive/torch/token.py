@@ -36,8 +36,13 @@ def weight(token: torch.Tensor, ranks: list[int]) -> float:
     mean = sum(map(_code, ranks)) / len(ranks)
     same_ranks = len(values) == 1 or abs(values[1] / values[0] - mean) < 1e-9
     if abs(scaled - values[0]) > _TOLERANCE * scaled or not same_ranks:
-        raise ConfigError(
-            f"the optimizer does not average or sum over ranks {ranks}, as this compression object does; give both the same "
-            "process_set=, and the optimizer op=hvd.Average or op=hvd.Sum"
-        )
+        raise other_ranks(ranks)
     return scaled
+
+
+def other_ranks(ranks: list[int]) -> ConfigError:
+    """The error for an optimizer that reduces over other ranks than the compression object, or by another ``op=``."""
+    return ConfigError(
+        f"the optimizer does not average or sum over ranks {ranks}, as this compression object does; give both the same "
+        "process_set=, and the optimizer op=hvd.Average or op=hvd.Sum"
+    )

@@ -6,7 +6,7 @@ import pytest
 
 from hvd_adaptive import AgreementError
 from hvd_adaptive.collective import Loopback
-from hvd_adaptive.control import agree
+from hvd_adaptive.control import agree, largest
 from hvd_adaptive.control.agreement import differences
 
 BASE = {"compressor": "TopK(factor=100.0)", "seed": "0", "scope": "layer-wise", "ranks": [0, 1, 2, 3]}
@@ -112,3 +112,9 @@ def test_differences_by_hand():
 def test_values_that_python_or_a_reader_may_take_for_equal_are_still_named(ops, one, other):
     """Their JSON texts differ, so the ranks refuse; then the reason must be given."""
     assert "entry: rank 0 has" in told(ops, [{"entry": one}, {"entry": other}])
+
+
+@pytest.mark.parametrize("numbers", [[0], [3, 5, 4], [7, 7]])
+def test_the_largest_number_is_known_to_all(ops, numbers):
+    found = Loopback(len(numbers), ops).run(lambda c: largest(ops, c, numbers[c.rank], "number"))
+    assert found == [max(numbers)] * len(numbers)
