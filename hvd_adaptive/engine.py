@@ -100,16 +100,17 @@ class Engine:
             plan, size = flight.plan, self.collective.size
             mean = plan.exchange.decode(self.ops, received, size, flight.sent, plan.compressor, flight.key, weight, plan.checks)
             sent = plan.exchange.nbytes(self.ops, flight.sent)
-            self._count(plan, flight.step, sent, finite=mean is not None)
+            finite = mean is not None and (plan.checks or self.ops.all_finite(mean))
+            self._count(plan, flight.step, sent, finite=finite)
             if mean is not None:
                 return mean, work
             work = plan.feedback.undo(self.ops, work, plan.compressor, flight.payload, flight.key, flight.gradients)
             nothing = self.ops.zeros(plan.unit.size, flight.payload.dtype, like=flight.payload.arrays[0])
             return self.ops.full_like(nothing, math.nan), work
 
-    def count_untouched(self, plan: UnitPlan, step: int) -> None:
+    def count_untouched(self, plan: UnitPlan, step: int, mean: Array) -> None:
         """Count a unit whose gradient Horovod reduced as it was."""
-        self._count(plan, step, plan.unit.nbytes, finite=True)
+        self._count(plan, step, plan.unit.nbytes, finite=self.ops.all_finite(mean))
 
     def _count(self, plan: UnitPlan, step: int, bytes_sent: int, *, finite: bool) -> None:
         unit = plan.unit

@@ -24,8 +24,7 @@ class StepRecord:
         factor: elements / kept.
         bytes_sent: handed to collectives by this rank.
         bytes_dense: what stock Horovod would have been handed.
-        finite: False if a gradient on any rank held NaN or infinity, so that the result is NaN and the residual as before.
-            Not looked at where every element travels and nothing is kept, because NaN and infinity then travel by themselves.
+        finite: False if the result holds NaN or infinity, because a gradient of some rank did; a residual is then as before.
     """
 
     step: int
@@ -78,7 +77,7 @@ class Stats:
     Attributes:
         ranks: in the process set.
         steps: steps compressed.
-        nonfinite_steps: of which had NaN or infinity in a gradient of any rank, as far as it was looked at.
+        nonfinite_steps: of which had NaN or infinity in a gradient of any rank.
         elements_sent: gradient elements sent.
         elements_dense: gradient elements a dense run would have sent.
         bytes_sent: handed to collectives by this rank, tokens included; sparse gradients, which bypass compression, are not.

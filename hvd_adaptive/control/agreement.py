@@ -26,10 +26,11 @@ def agree(ops: Ops, collective: Collective, description: dict[str, Any], name: s
     Raises:
         AgreementError: on every rank, with the same message, naming what differs.
     """
-    text = json.dumps(description).encode()
-    digests = _gather(ops, collective, hashlib.sha256(text).digest(), f"{name}.digest")
+    digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).digest()
+    digests = _gather(ops, collective, digest, f"{name}.digest")
     if len({digests[i : i + 32] for i in range(0, len(digests), 32)}) == 1:
         return
+    text = json.dumps(description).encode()
     lengths = np.frombuffer(_gather(ops, collective, np.int64(len(text)).tobytes(), f"{name}.length"), np.int64)
     texts = _gather(ops, collective, text, f"{name}.text")
     ends = np.cumsum(lengths)

@@ -26,9 +26,6 @@ from hvd_adaptive.torch.steps import Place, Steps
 _built = defaultdict[int, int](int)
 """How many objects were built by the number of their process set; it names their collectives."""
 
-_UNTOUCHED = object()
-"""The context of a gradient that Horovod allreduces as it is."""
-
 
 @dataclass(frozen=True)
 class _Context:
@@ -141,8 +138,7 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
         self._steps.arrive(name)
         place = self._places[name]
         if place.untouched and tensor.is_contiguous():
-            self._steps.leave(place)
-            return tensor, _UNTOUCHED
+            return tensor, place
         return self._compress(place, tensor)
 
     @torch.no_grad()
@@ -167,7 +163,7 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
             if not self._collective.member:
                 raise token.other_ranks(self._collective.ranks)
             self._check_complete(step.arrived)
-        gradient = tensor if ctx is _UNTOUCHED else self._decompress(tensor, ctx)
+        gradient = self._steps.give_untouched(ctx, tensor) if isinstance(ctx, Place) else self._decompress(tensor, ctx)
         step.returned += 1
         if step.returned == len(step.arrived):
             self._steps.finish()
@@ -239,9 +235,12 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
         Raises:
             StateError: if another configuration, model, rank or number of ranks saved it; the message names the difference.
         """
-        state.check(saved, self._description, self._collective)
-        devices = {self._steps.unit_name(place.unit): self._parameters[name].device for name, place in self._places.items()}
-        residuals = {name: residual.to(devices[name], copy=True) for name, residual in saved["residuals"].items()}
+        units = self._steps.units()
+        state.check(saved, self._description, self._collective, units)
+        residuals = {
+            name: residual.to(self._parameters[units[name].slots[0].parameter.name].device, copy=True)
+            for name, residual in saved["residuals"].items()
+        }
         self._steps.restore(saved["steps"], saved["control"], residuals)
 
 

@@ -1,10 +1,12 @@
 """What a checkpoint of a compression object holds, and whether it fits the object it is loaded into."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from hvd_adaptive.collective import Collective
 from hvd_adaptive.control.agreement import differences
 from hvd_adaptive.errors import StateError
+from hvd_adaptive.granularity import Unit
 
 _FORMAT = 1
 _KEYS = {"format", "description", "rank", "ranks", "steps", "residuals", "control"}
@@ -34,7 +36,7 @@ def pack(
     }
 
 
-def check(saved: dict[str, Any], description: dict[str, Any], collective: Collective) -> None:
+def check(saved: dict[str, Any], description: dict[str, Any], collective: Collective, units: Mapping[str, Unit]) -> None:
     """
     Raises:
         StateError: if ``saved`` is no such state, or one of another configuration, model, rank or number of ranks.
@@ -50,3 +52,8 @@ def check(saved: dict[str, Any], description: dict[str, Any], collective: Collec
             f"{collective.size}; residuals belong to one rank, so save and load one file per rank, or go on without (residuals "
             "then start from zero)"
         )
+    for name, residual in saved["residuals"].items():
+        unit = units.get(name)
+        if unit is None or tuple(residual.shape) != (unit.size,) or str(residual.dtype) != f"torch.{unit.dtype}":
+            legal = "no such unit keeps a residual" if unit is None else f"{unit.dtype}[{unit.size}] is expected"
+            raise StateError(f"the residual of unit {name!r} is {residual.dtype}{list(residual.shape)}, but {legal}")

@@ -10,7 +10,7 @@ import torch
 from hvd_adaptive.control import Controller, Observation
 from hvd_adaptive.engine import Arrivals, Engine, InFlight
 from hvd_adaptive.errors import ConfigError
-from hvd_adaptive.granularity import Slot
+from hvd_adaptive.granularity import Slot, Unit
 from hvd_adaptive.monitor import Meter
 from hvd_adaptive.plan import UnitPlan
 
@@ -38,7 +38,6 @@ class Step:
 
     arrived: set[str] = field(default_factory=set)
     returned: int = 0
-    left: list[int] = field(default_factory=list)
     arrivals: dict[int, Arrivals] = field(default_factory=lambda: defaultdict(Arrivals))
     flights: dict[int, InFlight] = field(default_factory=dict)
     means: dict[int, torch.Tensor] | None = None
@@ -82,10 +81,6 @@ class Steps:
             )
         self.current.arrived.add(name)
 
-    def leave(self, place: Place) -> None:
-        """Note that the gradient of a unit goes its way untouched."""
-        self.current.left.append(place.unit)
-
     def take(self, place: Place, gradient: torch.Tensor) -> InFlight | None:
         """Absorb a gradient; if it completes its unit, encode it, and send it unless it rides on an allreduce of the caller's.
 
@@ -119,6 +114,11 @@ class Steps:
         self._keep(place.unit, work)
         return mean
 
+    def give_untouched(self, place: Place, averaged: torch.Tensor) -> torch.Tensor:
+        """The gradient to use of a unit that Horovod reduced as it was."""
+        self._engine.count_untouched(self._plans[place.unit], self.done, averaged)
+        return averaged
+
     def give(self, place: Place, weight: float) -> torch.Tensor:
         """The gradient to use, flat, of a slot of a unit that was sent. The first call of a step receives all units."""
         if self.current.means is None:
@@ -130,16 +130,14 @@ class Steps:
 
     def finish(self) -> None:
         """End the step: the controller sees it, and the next one may begin."""
-        for number in self.current.left:
-            self._engine.count_untouched(self._plans[number], self.done)
         self.done += 1
         if self._controller is not None:
             self.control = self._controller.observe(self.control, Observation(self.done))
         self.current = Step()
 
-    def unit_name(self, number: int) -> str:
-        """The name of a unit."""
-        return self._plans[number].unit.name
+    def units(self) -> dict[str, Unit]:
+        """Those that keep a residual, by name."""
+        return {plan.unit.name: plan.unit for plan in self._plans if plan.feedback.remembers}
 
     def residuals(self) -> dict[str, torch.Tensor]:
         """Copies of the residuals by unit."""

@@ -201,10 +201,10 @@ def test_seconds_are_counted_where_work_is_done(runs: Any, key: Key) -> None:
         assert sum(run.trained.seconds.values()) < run.seconds
 
 
-def test_building_an_object_sends_one_digest_and_counts_as_nothing(runs: Any) -> None:
+def test_building_an_object_sends_a_digest_and_a_number_and_counts_as_nothing(runs: Any) -> None:
     for answer in runs:
         for run in answer.values():
-            assert [nbytes for _, _, nbytes in run.building.calls] == [32]
+            assert [nbytes for _, _, nbytes in run.building.calls] == [32, 8]
             totals = dataclasses.asdict(run.built)
             assert (totals.pop("ranks"), totals.pop("note")) == (2, "")
             assert totals.pop("seconds") == {"compress": 0.0, "exchange": 0.0, "decode": 0.0}
