@@ -7,12 +7,11 @@ import horovod.torch as hvd
 import pytest
 import torch
 from torch import nn
-from training import building, flat, model, optimizer_for, train
+from training import attempt_soon, building, flat, model, optimizer_for, train
 
 import hvd_adaptive.torch as hva
 from hvd_adaptive import AgreementError, Fixed, HvdAdaptiveError, RandomK, TopK
 
-SECONDS = 10
 SCOPES = list(hva.SCOPES)
 
 Build = Callable[[], Any]
@@ -107,12 +106,12 @@ def assert_told_alike(answers: list[Any], words: list[str]) -> None:
 def test_every_rank_is_told_the_same(ranks: Any, size: int, name: str) -> None:
     usual, different, words = DIFFERENT[name]
     last = size - 1
-    answers = ranks(size).attempt(building_differently, usual, different, last, seconds=SECONDS)
+    answers = attempt_soon(ranks(size), building_differently, usual, different, last)
     assert_told_alike(answers, [*words, "rank 0 has", f"rank {last} has"])
 
 
 def test_it_may_be_rank_0_that_differs(ranks: Any) -> None:
-    answers = ranks(3).attempt(building_differently, plain, entire(TopK(21)), 0, seconds=SECONDS)
+    answers = attempt_soon(ranks(3), building_differently, plain, entire(TopK(21)), 0)
     assert_told_alike(answers, ["compressor", "rank 0 has TopK(factor=21.0)", "has TopK(factor=20.0)"])
 
 
@@ -120,7 +119,7 @@ def test_all_may_differ(ranks: Any) -> None:
     def on_rank() -> None:
         entire(TopK(20 + hvd.rank()), seed=hvd.rank())()
 
-    answers = ranks(3).attempt(on_rank, seconds=SECONDS)
+    answers = attempt_soon(ranks(3), on_rank)
     assert_told_alike(answers, ["compressor", "seed"])
 
 
@@ -133,7 +132,7 @@ def test_ranks_that_agree_in_other_words_are_not_refused(ranks: Any) -> None:
         module = model()
         return len(hva.EntireModel(module.named_parameters(), compressor, exclude=exclude).state_dict())
 
-    assert len(set(ranks(2).run(on_rank, seconds=SECONDS))) == 1
+    assert len(set(ranks(2).run(on_rank))) == 1
 
 
 def test_ranks_go_on_after_a_refusal(ranks: Any) -> None:
@@ -162,7 +161,7 @@ ILLEGAL: dict[str, tuple[Build, str]] = {
 def test_what_is_illegal_on_one_rank_only_stops_all(ranks: Any, name: str) -> None:
     """The rank at fault is told its fault; the others are told as well instead of waiting for it."""
     illegal, word = ILLEGAL[name]
-    first, second = ranks(2).attempt(building_differently, plain, illegal, 1, seconds=SECONDS)
+    first, second = attempt_soon(ranks(2), building_differently, plain, illegal, 1)
     assert isinstance(second, HvdAdaptiveError), second
     assert word in str(second)
     assert isinstance(first, AgreementError), first

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from training import batches, building, distributed, flat, loss_of, model, optimizer_for, train
+from training import attempt_soon, batches, building, distributed, flat, loss_of, model, optimizer_for, train
 
 import hvd_adaptive.torch as hva
 from hvd_adaptive import AgreementError, BFloat16, ConfigError, Half, Identity, RandomK, TopK
@@ -140,7 +140,7 @@ def test_parameters_frozen_before_the_optimizer_is_built_are_refused(ranks: Any,
         module[0].requires_grad_(False)
         fit(module, sgd(module, compression))
 
-    for error in ranks(2).attempt(on_rank, seconds=10):
+    for error in attempt_soon(ranks(2), on_rank):
         assert isinstance(error, ConfigError), error
         assert "no gradient of '0.weight', '0.bias'" in str(error)
 
@@ -153,7 +153,7 @@ def test_parameters_frozen_on_one_rank_only_are_refused(ranks: Any, size: int, s
         module[0].weight.requires_grad_(hvd.rank() == 0)
         building(scope, TopK(2))(module)
 
-    answers = ranks(size).attempt(on_rank, seconds=10)
+    answers = attempt_soon(ranks(size), on_rank)
     assert [type(a) for a in answers] == [AgreementError] * size, answers
     assert len({str(a) for a in answers}) == 1
     assert "parameter '0.weight'" in str(answers[0])

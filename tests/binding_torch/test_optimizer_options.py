@@ -7,7 +7,7 @@ import horovod.torch as hvd
 import pytest
 import torch
 from torch import nn
-from training import batches, building, distributed, flat, loss_of, model, optimizer_for, train
+from training import attempt_soon, batches, building, distributed, flat, loss_of, model, optimizer_for, train
 
 import hvd_adaptive.torch as hva
 from hvd_adaptive import ConfigError, Identity, RandomK, TopK
@@ -238,7 +238,7 @@ def test_other_operations_are_refused(ranks: Any, scope: str, op: str) -> None:
         module = model()
         train(module, optimizer_for(module, building(scope, TopK(2))(module), op=getattr(hvd, op)), 1)
 
-    for error in ranks(2).attempt(on_rank, seconds=10):
+    for error in attempt_soon(ranks(2), on_rank):
         assert isinstance(error, ConfigError), error
         assert "does not average or sum" in str(error)
         assert "op=hvd.Average or op=hvd.Sum" in str(error)

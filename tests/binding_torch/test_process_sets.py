@@ -8,7 +8,7 @@ import horovod.torch as hvd
 import pytest
 import torch
 from rank_pool import RankPool
-from training import building, flat, model, optimizer_for, train
+from training import attempt_soon, building, flat, model, optimizer_for, train
 
 import hvd_adaptive.torch as hva
 from hvd_adaptive import ConfigError, Identity, RandomK, TopK
@@ -22,7 +22,6 @@ SCOPES = list(hva.SCOPES)
 def three_ranks() -> Iterator[RankPool]:
     """Ranks of their own, because they are left with collectives that some of them never join."""
     pool = RankPool(3)
-    pool.run(lambda: train(module := model(), optimizer_for(module, None), 1))  # so that later calls are quick
     yield pool
     pool.close()
 
@@ -182,7 +181,7 @@ def test_different_sets_are_refused(three_ranks: RankPool, scope: str, compressi
             compression = building(scope, TopK(10), process_set=sets[0])(module)
             train(module, optimizer_for(module, compression, process_set=sets[1]), 1)
 
-    answers = three_ranks.attempt(on_rank, seconds=10)
+    answers = attempt_soon(three_ranks, on_rank)
     for rank, answer in enumerate(answers):
         if rank in optimizing:
             assert isinstance(answer, ConfigError), answer
@@ -191,12 +190,38 @@ def test_different_sets_are_refused(three_ranks: RankPool, scope: str, compressi
             assert answer is None
 
 
+@pytest.mark.parametrize("compressor", [RandomK(1), Identity()], ids=str)
+def test_what_rides_on_the_optimizers_allreduce_follows_its_set(ranks: Any, compressor: Any) -> None:
+    """Nothing of its own is sent, so there is nothing that another set could spoil."""
+
+    def on_rank() -> Any:
+        with Among(MEMBERS) as members:
+            ours = end(building("layer-wise", compressor, exchange="reduce"), members)
+            return float((ours - end(None, members)).abs().max())
+
+    assert max(ranks(3).run(on_rank, seconds=20)) <= 1e-12
+
+
+@pytest.mark.parametrize("compressor", [RandomK(1), Identity()], ids=str)
+def test_a_rank_outside_is_refused_though_all_rides(three_ranks: RankPool, compressor: Any) -> None:
+    def on_rank() -> None:
+        with Among(MEMBERS) as members:
+            module = model()
+            compression = building("layer-wise", compressor, exchange="reduce", process_set=members)(module)
+            train(module, optimizer_for(module, compression), 1)
+
+    first, outside, last = attempt_soon(three_ranks, on_rank)
+    assert isinstance(outside, ConfigError), outside
+    assert "process_set=" in str(outside)
+    assert first is last is None
+
+
 @pytest.mark.parametrize("scope", SCOPES)
 def test_a_set_that_horovod_does_not_know_is_refused(ranks: Any, scope: str) -> None:
     def on_rank() -> None:
         building(scope, TopK(10), process_set=hvd.ProcessSet([0, 2]))(model())
 
-    for error in ranks(3).attempt(on_rank, seconds=10):
+    for error in attempt_soon(ranks(3), on_rank):
         assert isinstance(error, ConfigError)
         assert "hvd.add_process_set()" in str(error)
 
@@ -208,6 +233,6 @@ def test_a_set_that_was_removed_is_refused(ranks: Any, scope: str) -> None:
             pass
         building(scope, TopK(10), process_set=members)(model())
 
-    for error in ranks(3).attempt(on_rank, seconds=10):
+    for error in attempt_soon(ranks(3), on_rank):
         assert isinstance(error, ConfigError)
         assert "hvd.add_process_set()" in str(error)
