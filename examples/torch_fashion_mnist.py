@@ -75,7 +75,10 @@ def accuracy(model: nn.Module, dataset: TensorDataset) -> float:
 
 
 class Checkpoint:
-    """Model and optimizer are the same on every rank and saved once; the compression's state is each rank's own."""
+    """Model and optimizer are the same on every rank and saved by rank 0; the compression's state is each rank's own.
+
+    Folders may be shared by all ranks or local to each host: what rank 0 loads is broadcast.
+    """
 
     def __init__(
         self, folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, compression: hva.TorchCompression | None
@@ -88,22 +91,27 @@ class Checkpoint:
     def save(self, epoch: int) -> None:
         self.shared_file.parent.mkdir(parents=True, exist_ok=True)
         if self.compression is not None:
-            self.write(self.compression.state_dict(), self.own_file)  # (*)
-        hvd.barrier()  # the shared file comes last: where it is, the others are
+            self.write({"epoch": epoch, "compression": self.compression.state_dict()}, self.own_file)  # (*)
         if hvd.rank() == 0:
             self.write({"epoch": epoch, **{name: part.state_dict() for name, part in self.parts.items()}}, self.shared_file)
         hvd.barrier()
 
     def load(self) -> int:
         """Returns the number of epochs done."""
-        if not self.shared_file.exists():
-            return 0
-        shared = torch.load(self.shared_file, weights_only=True)
-        for name, part in self.parts.items():
-            part.load_state_dict(shared[name])
-        if self.compression is not None:
-            self.compression.load_state_dict(torch.load(self.own_file, weights_only=True))  # (*)
-        return int(shared["epoch"])
+        epoch = 0
+        if hvd.rank() == 0 and self.shared_file.exists():
+            shared = torch.load(self.shared_file, weights_only=True)
+            for name, part in self.parts.items():
+                part.load_state_dict(shared[name])
+            epoch = int(shared["epoch"])
+        epoch = hvd.broadcast_object(epoch, root_rank=0, name="epoch")
+        if epoch and self.compression is not None:
+            own = torch.load(self.own_file, weights_only=True) if self.own_file.exists() else {"epoch": None}
+            epochs = hvd.allgather_object(own["epoch"], name="epochs")
+            if epochs != [epoch] * hvd.size():
+                sys.exit(f"error: the model is of epoch {epoch}, the compression states of ranks 0, 1, ... are of {epochs}")
+            self.compression.load_state_dict(own["compression"])  # (*)
+        return epoch
 
     @staticmethod
     def write(state: object, file: Path) -> None:
@@ -131,6 +139,8 @@ def train(args: argparse.Namespace) -> None:
     dataset, test = load_data(args, "train"), load_data(args, "t10k")
     sampler = DistributedSampler(dataset, hvd.size(), hvd.rank(), seed=args.seed, drop_last=True)
     loader = DataLoader(dataset, batch_size=None, sampler=BatchSampler(sampler, args.batch_size, drop_last=True))
+    if not len(loader):
+        sys.exit(f"error: {len(dataset)} images are less than one batch of {args.batch_size} for each of {hvd.size()} ranks")
     steps, seconds, quality = 0, 0.0, accuracy(model, test) if first_epoch >= args.epochs else 0.0
     for epoch in range(first_epoch, args.epochs):
         sampler.set_epoch(epoch)

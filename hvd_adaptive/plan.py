@@ -1,6 +1,7 @@
 """What a user asked for, checked, and how each unit is treated as a result. Knows no framework."""
 
 import dataclasses
+import numbers
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -89,8 +90,9 @@ class Options:
             raise ConfigError(f"feedback must be None, True, False or an instance such as Residual(), got {self.feedback!r}")
         for name, least in (("dense_below", 0), ("seed", None)):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or (least is not None and value < least):
+            if isinstance(value, bool) or not isinstance(value, numbers.Integral) or (least is not None and value < least):
                 raise ConfigError(f"{name} must be an integer{'' if least is None else f' >= {least}'}, got {value!r}")
+            object.__setattr__(self, name, int(value))
         if not all(isinstance(pattern, str) for pattern in self.exclude):
             raise ConfigError(f"exclude must hold name patterns such as '*.bias', got {self.exclude!r}")
 
@@ -129,11 +131,15 @@ def build(parameters: Sequence[Parameter], scope: Scope, options: Options) -> tu
     excluded = options.excluded([parameter.name for parameter in parameters])
     least = max(1, options.dense_below)  # a parameter without elements has nothing to select
     dense = [parameter for parameter in parameters if parameter.name in excluded or parameter.size < least]
-    compressed = [parameter for parameter in parameters if parameter not in dense]
+    left = {parameter.name for parameter in dense}
+    compressed = [parameter for parameter in parameters if parameter.name not in left]
     compressor = options.compressor
     exchange = choose(compressor, options.exchange)
     wanted = compressor.biased if options.feedback is None else options.feedback
     feedback = (Residual() if wanted else NoFeedback()) if isinstance(wanted, bool) else wanted
     plans = [UnitPlan(unit, compressor, exchange, feedback) for unit in scope(compressed)]
-    plans += [UnitPlan(unit, Identity(), Reduce(), NoFeedback(), dense=True) for unit in layer_wise(dense)]
+    taken = {plan.unit.name for plan in plans}
+    for unit in layer_wise(dense):
+        name = f"{unit.name} (dense)" if unit.name in taken else unit.name
+        plans.append(UnitPlan(dataclasses.replace(unit, name=name), Identity(), Reduce(), NoFeedback(), dense=True))
     return tuple(plans)

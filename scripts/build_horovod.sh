@@ -10,7 +10,7 @@ set -euo pipefail
 python=$1
 PATH="$(dirname "$python"):$PATH" # the cmake installed beside it
 version=0.28.1
-cache=${HVD_ADAPTIVE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/hvd-adaptive}
+cache=${HVD_ADAPTIVE_CACHE:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/hvd-adaptive}
 
 export HOROVOD_WITH_MPI=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITH_PYTORCH=1 HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_MXNET=1
 

@@ -20,11 +20,13 @@ class Payload:
         arrays: vectors of the backend; the same number, dtypes and lengths on every rank.
         n: elements of the unit it stands for.
         dtype: dtype of the unit's gradient, which decoding restores.
+        positions: of the values, where every rank knows them without being told; does not travel.
     """
 
     arrays: tuple[Array, ...]
     n: int
     dtype: str
+    positions: Array | None = None
 
 
 class Compressor(Protocol):

@@ -34,21 +34,19 @@ class RandomK(FloatPayload):
         object.__setattr__(self, "factor", check_factor("RandomK", self.factor))
 
     def encode(self, ops: Ops, x: Array, key: Key) -> Payload:
-        return Payload((ops.take(x, self._positions(ops, ops.size(x), key, x)),), ops.size(x), ops.dtype(x))
+        n = ops.size(x)
+        k = self.kept(n)
+        positions = ops.arange(n, x) if k == n else sample(ops, key, k, n, x)
+        return Payload((ops.take(x, positions),), n, ops.dtype(x), positions)
 
     def decode(self, ops: Ops, payload: Payload, key: Key, onto: Array | None = None, weight: float = 1.0) -> Array:
         (values,) = payload.arrays
         if onto is None:
             onto = ops.zeros(payload.n, payload.dtype, like=values)
-        positions = self._positions(ops, payload.n, key, values)
-        return ops.scatter_add(onto, positions, values if weight == 1.0 else ops.scale(values, weight))
+        return ops.scatter_add(onto, payload.positions, values if weight == 1.0 else ops.scale(values, weight))
 
     def keep_back(self, ops: Ops, x: Array, payload: Payload, key: Key) -> Array:
-        return ops.clear(x, self._positions(ops, payload.n, key, x))
+        return ops.clear(x, payload.positions)
 
     def kept(self, n: int) -> int:
         return kept_count(self.factor, n)
-
-    def _positions(self, ops: Ops, n: int, key: Key, like: Array) -> Array:
-        k = self.kept(n)
-        return ops.arange(n, like) if k == n else sample(ops, key, k, n, like)

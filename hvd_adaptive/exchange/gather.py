@@ -5,11 +5,15 @@ from typing import Any, ClassVar
 
 from hvd_adaptive.collective import Collective
 from hvd_adaptive.compress.base import Compressor, ExchangeName, Payload
+from hvd_adaptive.errors import UnsupportedError
 from hvd_adaptive.ops import Array, Ops
 from hvd_adaptive.prng import Key
 
 _ALIGNMENT = 8
 """Bytes. Each rank's buffer is padded to it, so that every array in the gathered buffer may be viewed in its dtype."""
+
+_MOST_WORDS = 2**31
+"""MPI counts the elements of a gather in 32 bits; in words of 8 bytes they go 8 times as far as in bytes."""
 
 
 @dataclass(frozen=True)
@@ -21,9 +25,14 @@ class Gather:
     def start(self, ops: Ops, collective: Collective, payload: Payload, name: str) -> Any:
         parts = [ops.to_bytes(payload.arrays[number]) for number in _widest_first(ops, payload)]
         padding = self.nbytes(ops, payload) - sum(ops.nbytes(array) for array in payload.arrays)
-        if padding:
-            parts.append(ops.zeros(padding, "uint8", like=parts[0]))
-        return collective.allgather(ops.concat(parts), name)
+        buffer = ops.concat([*parts, ops.zeros(padding, "uint8", like=parts[0])])
+        words = ops.from_bytes(buffer, "int64")
+        if collective.size * ops.size(words) >= _MOST_WORDS:
+            raise UnsupportedError(
+                f"{name}: {collective.size} ranks with {ops.nbytes(buffer)} bytes each are more than one allgather can carry "
+                f"({8 * _MOST_WORDS} bytes); use a larger factor, or Bucketed or LayerWise instead of EntireModel"
+            )
+        return collective.allgather(words, name)
 
     def wait(self, collective: Collective, pending: Any) -> tuple[Array, ...]:
         return (collective.wait(pending),)
@@ -39,7 +48,7 @@ class Gather:
         weight: float = 1.0,
         checked: bool = True,
     ) -> Array | None:
-        (raw,) = received
+        raw = ops.to_bytes(received[0])
         stride = ops.size(raw) // size
         payloads = [self._unpack(ops, ops.slice(raw, rank * stride, (rank + 1) * stride), own) for rank in range(size)]
         if checked and any(compressor.is_poisoned(ops, payload) for payload in payloads):

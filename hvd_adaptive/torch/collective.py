@@ -26,25 +26,15 @@ class HorovodCollective:
         if process_set.process_set_id is None:
             raise ConfigError(f"{process_set} is not known to Horovod; pass it to hvd.init() or hvd.add_process_set() first")
         self.process_set = process_set
-
-    @property
-    def member(self) -> bool:
-        """True if this rank is in the process set."""
-        return bool(self.process_set.included())
-
-    @property
-    def rank(self) -> int:
-        """This rank's place among the members; -1 if it is none."""
-        return int(self.process_set.rank()) if self.member else -1
-
-    @property
-    def size(self) -> int:
-        return len(self.ranks)
-
-    @property
-    def ranks(self) -> list[int]:
+        self.world = int(hvd.size())
+        """Number of ranks, members or not."""
+        self.ranks = [int(rank) for rank in process_set.ranks or range(self.world)]
         """Global ranks of the members."""
-        return [int(rank) for rank in self.process_set.ranks or range(hvd.size())]
+        self.member = bool(process_set.included())
+        """True if this rank is in the process set."""
+        self.rank = int(process_set.rank()) if self.member else -1
+        """This rank's place among the members; -1 if it is none."""
+        self.size = len(self.ranks)
 
     def allreduce(self, x: torch.Tensor, name: str) -> int:
         return int(hvd.allreduce_async(x, name=name, op=hvd.Average, process_set=self.process_set))

@@ -12,7 +12,7 @@ from horovod.torch.compression import Compressor as HorovodCompressor
 from hvd_adaptive.compress import Compressor
 from hvd_adaptive.control import REFUSED, Controller, agree, largest
 from hvd_adaptive.engine import Engine, InFlight
-from hvd_adaptive.errors import ConfigError, HvdAdaptiveError
+from hvd_adaptive.errors import ConfigError, HvdAdaptiveError, StateError
 from hvd_adaptive.feedback import Feedback
 from hvd_adaptive.granularity import Parameter, Unit
 from hvd_adaptive.monitor import Meter, Monitor, Stats
@@ -20,7 +20,7 @@ from hvd_adaptive.ops.torch_ops import TorchOps
 from hvd_adaptive.plan import Options, UnitPlan, build
 from hvd_adaptive.torch import state, token
 from hvd_adaptive.torch.collective import HorovodCollective
-from hvd_adaptive.torch.parameters import Finder, NamedParameters, checked, described, shaped_like
+from hvd_adaptive.torch.parameters import Finder, NamedParameters, checked, described, role, shaped_like
 from hvd_adaptive.torch.steps import Place, Steps
 
 _built = defaultdict[int, int](int)
@@ -109,9 +109,10 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
             for number, plan in enumerate(plans)
             for slot in plan.unit.slots
         }
+        units = {slot.parameter.name: plan.unit.name for plan in plans for slot in plan.unit.slots}
         self._finder = Finder(self._parameters, options.excluded(list(self._parameters)))
         self._description = {"scope": self.scope, **options.described()} | {
-            f"parameter {name!r}": _role(number, parameter, plans, self._places.get(name))
+            f"parameter {name!r}": role(number, parameter, units.get(name))
             for number, (name, parameter) in enumerate(given.items())
         }
         return plans
@@ -197,6 +198,8 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
         if len(arrived) == len(self._parameters):
             return
         self._finder.check_sparse()
+        if not arrived:
+            raise StateError("the object was reset between backward() and step(), and has forgotten the gradients that came")
         missing = [name for name in self._finder.dense_names() if name not in arrived]
         if missing:
             raise ConfigError(
@@ -209,7 +212,7 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
         note = ""
         if not self._collective.member:
             note = "this rank is not in the process set, so it compressed nothing"
-        elif hvd.size() == 1:
+        elif self._collective.world == 1:
             note = "1 rank: Horovod calls no compression, so nothing was compressed or sent"
         return self._meter.stats(self._collective.size, self._steps.done, note)
 
@@ -233,8 +236,10 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
         """Continue from :meth:`state_dict`.
 
         Raises:
-            StateError: if another configuration, model, rank or number of ranks saved it; the message names the difference.
+            StateError: if another configuration, model, rank or number of ranks saved it, which the message then names, or
+                between ``backward()`` and ``step()``.
         """
+        state.check_between_steps(bool(self._steps.current.arrived))
         units = self._steps.units()
         state.check(saved, self._description, self._collective, units)
         residuals = {
@@ -242,9 +247,3 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
             for name, residual in saved["residuals"].items()
         }
         self._steps.restore(saved["steps"], saved["control"], residuals)
-
-
-def _role(number: int, parameter: torch.Tensor, plans: Sequence[UnitPlan], place: Place | None) -> str:
-    """How a parameter is treated, as text for comparing ranks and saved states."""
-    treated = "frozen" if place is None else f"in unit {plans[place.unit].unit.name!r}"
-    return f"number {number}, shape {tuple(parameter.shape)}, {parameter.dtype}, {treated}"

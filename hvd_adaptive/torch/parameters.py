@@ -40,6 +40,8 @@ def checked(named_parameters: NamedParameters) -> dict[str, torch.Tensor]:
     if not parameters:
         raise ConfigError(f"named_parameters is empty (a generator can be read only once); {_HOW}")
     for name, parameter in parameters.items():
+        if isinstance(parameter, torch.nn.parameter.UninitializedParameter):
+            raise UnsupportedError(f"parameter {name!r} of a lazy module has no shape yet; run one forward pass first")
         if parameter.requires_grad and (parameter.dtype not in _FLOATS or parameter.layout is not torch.strided):
             raise UnsupportedError(
                 f"parameter {name!r} is {parameter.dtype}, {parameter.layout}; "
@@ -51,6 +53,12 @@ def checked(named_parameters: NamedParameters) -> dict[str, torch.Tensor]:
 def described(name: str, parameter: torch.Tensor) -> Parameter:
     """What the core needs to know of a parameter."""
     return Parameter(name, tuple(parameter.shape), str(parameter.dtype).removeprefix("torch."))
+
+
+def role(number: int, parameter: torch.Tensor, unit: str | None) -> str:
+    """How a parameter is treated, as text for comparing ranks and saved states; ``unit`` is None if it is frozen."""
+    treated = "frozen" if unit is None else f"in unit {unit!r}"
+    return f"number {number}, shape {tuple(parameter.shape)}, {parameter.dtype}, {treated}"
 
 
 def shaped_like(mean: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
@@ -77,7 +85,7 @@ class Finder:
         self._parameters = list(parameters.values())
         self._excluded = excluded
         self._successor: dict[int, int] = {}
-        self._last = -1
+        self._last = 0
 
     def find(self, gradient: torch.Tensor) -> str | None:
         """The name of the parameter whose ``.grad`` this is; None if it is a dense copy of an excluded one's sparse gradient.
@@ -86,7 +94,7 @@ class Finder:
             ConfigError: if it belongs to none of them.
             UnsupportedError: if it is a parameter itself, as with ``op=hvd.Adasum``, or a copy of a sparse gradient.
         """
-        guess = self._successor.get(self._last, 0)
+        guess = self._successor.get(self._last, self._last - 1)  # backward goes from the last parameter to the first
         if self._parameters[guess].grad is not gradient:
             found = next((number for number, p in enumerate(self._parameters) if p.grad is gradient), None)
             if found is None:

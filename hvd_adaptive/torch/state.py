@@ -18,7 +18,7 @@ def check_between_steps(under_way: bool) -> None:
         StateError: if a step is under way, when part of the gradients sits in the residuals.
     """
     if under_way:
-        raise StateError("a step is under way; save after optimizer.step(), not between backward() and step()")
+        raise StateError("a step is under way; save and load after optimizer.step(), not between backward() and step()")
 
 
 def pack(
@@ -52,6 +52,11 @@ def check(saved: dict[str, Any], description: dict[str, Any], collective: Collec
             f"{collective.size}; residuals belong to one rank, so save and load one file per rank, or go on without (residuals "
             "then start from zero)"
         )
+    if not isinstance(saved["steps"], int) or saved["steps"] < 0:
+        raise StateError(f"the number of steps must be an integer >= 0, got {saved['steps']!r}")
+    lost = sorted(set(units) - set(saved["residuals"])) if saved["steps"] else []
+    if lost:
+        raise StateError(f"the state holds no residual of {', '.join(map(repr, lost[:5]))} ({len(lost)} in all); it is damaged")
     for name, residual in saved["residuals"].items():
         unit = units.get(name)
         if unit is None or tuple(residual.shape) != (unit.size,) or str(residual.dtype) != f"torch.{unit.dtype}":

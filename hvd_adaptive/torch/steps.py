@@ -122,10 +122,11 @@ class Steps:
     def give(self, place: Place, weight: float) -> torch.Tensor:
         """The gradient to use, flat, of a slot of a unit that was sent. The first call of a step receives all units."""
         if self.current.means is None:
-            self.current.means = {}
+            means = {}
             for number, flight in self.current.flights.items():
-                self.current.means[number], work = self._engine.receive(flight, self._work.get(number), weight)
+                means[number], work = self._engine.receive(flight, self._work.get(number), weight)
                 self._keep(number, work)
+            self.current.means = means
         return self.current.means[place.unit][place.slot.start : place.slot.stop]
 
     def finish(self) -> None:
@@ -152,7 +153,7 @@ class Steps:
         self.restart()
         self.done = done
         self.control = control
-        numbers = {plan.unit.name: number for number, plan in enumerate(self._plans)}
+        numbers = {plan.unit.name: number for number, plan in enumerate(self._plans) if plan.feedback.remembers}
         self._work = {numbers[name]: residual for name, residual in residuals.items()}
 
     def _plan(self, number: int) -> UnitPlan:

@@ -44,5 +44,6 @@ def other_ranks(ranks: list[int]) -> ConfigError:
     """The error for an optimizer that reduces over other ranks than the compression object, or by another ``op=``."""
     return ConfigError(
         f"the optimizer does not average or sum over ranks {ranks}, as this compression object does; give both the same "
-        "process_set=, and the optimizer op=hvd.Average or op=hvd.Sum"
+        "process_set=, and the optimizer op=hvd.Average or op=hvd.Sum. hvd.join() cannot stand in for a rank either, for it "
+        "sends no payload: give every rank the same number of steps"
     )

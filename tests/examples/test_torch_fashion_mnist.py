@@ -79,10 +79,21 @@ def test_dense_is_stock_horovod(tmp_path: Path) -> None:
         (("--compressor", "topk", "--exchange", "reduce"), "legal are auto, gather"),
         (("--compressor", "nothing"), "invalid choice: 'nothing'"),
         (("--data", "/nowhere"), "apt-get install dataset-fashion-mnist"),
+        (("--limit", "10"), "less than one batch"),
     ],
 )
 def test_mistakes_end_with_a_sentence_and_no_traceback(tmp_path: Path, options: tuple[str, ...], said: str) -> None:
     run = run_launcher(["mpirun", "--oversubscribe", "-np", "2", sys.executable, str(SCRIPT), *options], tmp_path)
     assert run.returncode != 0
     assert said in run.stdout
+    assert "Traceback" not in run.stdout
+
+
+def test_resuming_without_a_ranks_state_is_refused_by_all(tmp_path: Path) -> None:
+    options = ("--limit", "512", "--checkpoint", str(tmp_path / "saved"))
+    results(tmp_path, 2, "--epochs", "1", *options)
+    (tmp_path / "saved" / "compression.rank1.pt").unlink()
+    run = run_example(tmp_path, 2, "--epochs", "2", "--resume", *options)
+    assert run.returncode != 0
+    assert "the model is of epoch 1, the compression states of ranks 0, 1, ... are of [1, None]" in run.stdout
     assert "Traceback" not in run.stdout
