@@ -326,3 +326,50 @@ def test_reset_makes_it_as_new(ranks: Any, scope: str, method: Any) -> None:
         assert (empty.steps, empty.bytes_sent, empty.elements_sent, empty.factors) == (0, 0, 0, {})
         assert set(empty.seconds.values()) == {0.0}
         assert (again.steps, again.factors, again.elements_sent) == (stats.steps, stats.factors, stats.elements_sent)
+
+
+@pytest.mark.parametrize("change", [{"residuals": {}}, {"steps": "3"}, {"steps": -1}], ids=str)
+def test_a_state_with_a_part_missing_is_refused(ranks: Any, change: dict[str, Any]) -> None:
+    def on_rank() -> None:
+        module, compression, optimizer = built("entire-model", TopK(20))
+        train(module, optimizer, 1)
+        with pytest.raises(StateError):
+            compression.load_state_dict(compression.state_dict() | change)
+
+    ranks(2).run(on_rank)
+
+
+@pytest.mark.parametrize("scope", ["entire-model", "bucketed"])
+def test_a_parameter_may_be_named_like_a_unit(ranks: Any, scope: str) -> None:
+    def on_rank() -> Any:
+        named = [("model", nn.Parameter(torch.ones(7))), ("bucket0", nn.Parameter(torch.ones(5)))]
+        named += [(f"layer{n}", nn.Parameter(torch.ones(30))) for n in range(2)]
+        compression = hva.compression(scope, named, TopK(5), exclude=["model", "bucket0"])
+        inner = torch.optim.SGD([p for _, p in named], lr=0.1)
+        optimizer = hvd.DistributedOptimizer(inner, named_parameters=named, compression=compression)
+        sum((p * torch.arange(p.numel())).sum() for _, p in named).backward()
+        optimizer.step()
+        state = compression.state_dict()
+        compression.load_state_dict(state)
+        kept = {name: residual.numel() for name, residual in compression.state_dict()["residuals"].items()}
+        return kept, len(compression.stats().factors)
+
+    kept = {"model": 60} if scope == "entire-model" else {"bucket0": 60}
+    assert ranks(2).run(on_rank) == [(kept, 3)] * 2
+
+
+def test_loading_or_resetting_within_a_step_is_named(ranks: Any) -> None:
+    def on_rank() -> None:
+        module, compression, optimizer = built("layer-wise", TopK(20))
+        train(module, optimizer, 1)
+        state = compression.state_dict()
+        ((inputs, targets),) = batches(1, hvd.rank())
+        optimizer.zero_grad()
+        loss_of(module, inputs, targets).backward()
+        with pytest.raises(StateError, match="between backward"):
+            compression.load_state_dict(state)
+        compression.reset()
+        with pytest.raises(StateError, match="was reset between"):
+            optimizer.step()
+
+    ranks(2).run(on_rank)
