@@ -94,7 +94,8 @@ class Finder:
             ConfigError: if it belongs to none of them.
             UnsupportedError: if it is a parameter itself, as with ``op=hvd.Adasum``, or a copy of a sparse gradient.
         """
-        guess = self._successor.get(self._last, self._last - 1)  # backward goes from the last parameter to the first
+        # Without a hint: backward goes from the last parameter to the first.
+        guess = self._successor.get(self._last, (self._last or len(self._parameters)) - 1)
         if self._parameters[guess].grad is not gradient:
             found = next((number for number, p in enumerate(self._parameters) if p.grad is gradient), None)
             if found is None:

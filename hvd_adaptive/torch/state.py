@@ -54,11 +54,11 @@ def check(saved: dict[str, Any], description: dict[str, Any], collective: Collec
         )
     if not isinstance(saved["steps"], int) or saved["steps"] < 0:
         raise StateError(f"the number of steps must be an integer >= 0, got {saved['steps']!r}")
-    lost = sorted(set(units) - set(saved["residuals"])) if saved["steps"] else []
-    if lost:
-        raise StateError(f"the state holds no residual of {', '.join(map(repr, lost[:5]))} ({len(lost)} in all); it is damaged")
     for name, residual in saved["residuals"].items():
         unit = units.get(name)
         if unit is None or tuple(residual.shape) != (unit.size,) or str(residual.dtype) != f"torch.{unit.dtype}":
             legal = "no such unit keeps a residual" if unit is None else f"{unit.dtype}[{unit.size}] is expected"
             raise StateError(f"the residual of unit {name!r} is {residual.dtype}{list(residual.shape)}, but {legal}")
+    lost = sorted(set(units) - set(saved["residuals"])) if saved["steps"] else []
+    if lost:
+        raise StateError(f"the state holds no residual of {', '.join(map(repr, lost[:5]))} ({len(lost)} in all); it is damaged")
