@@ -323,15 +323,13 @@ def test_records_say_what_happened(ops):
         assert (second.step, second.finite) == (1, False)
 
 
-@pytest.mark.parametrize("value", [2.0, np.nan, np.inf])
-def test_an_untouched_gradient_is_counted_as_sent(ops, value):
+def test_an_untouched_gradient_is_counted_as_sent(ops):
     (plan, *_) = plans_of(Identity(), layer_wise, "float32")
     memory = Memory()
-    mean = ops.from_numpy(np.array([1.0] * 11 + [value], np.float32))
-    Loopback(1, ops).run(lambda collective: Engine(ops, collective, 0, "test", Meter(memory)).count_untouched(plan, 4, mean))
+    Loopback(1, ops).run(lambda collective: Engine(ops, collective, 0, "test", Meter(memory)).count_untouched(plan, 4))
     (record,) = memory.records
     assert (record.step, record.unit, record.elements, record.kept, record.factor) == (4, "conv", 12, 12, 1.0)
-    assert (record.bytes_sent, record.bytes_dense, record.finite) == (48, 48, value == 2.0)
+    assert (record.bytes_sent, record.bytes_dense, record.finite) == (48, 48, True)
 
 
 def test_collectives_are_named_by_label_and_unit(ops):

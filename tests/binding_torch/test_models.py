@@ -546,7 +546,8 @@ def test_steps_of_dense_methods_that_are_not_finite_are_counted(ranks: Any, scop
         optimizer.step()
         return compression.stats().nonfinite_steps
 
-    assert ranks(2).run(on_rank) == [1, 1]
+    untouched = scope == "layer-wise" and isinstance(compressor, Identity)  # looking would cost stock Horovod's path a pass
+    assert ranks(2).run(on_rank) == [0 if untouched else 1] * 2
 
 
 @pytest.mark.parametrize("compressor", [TopK(10), RandomK(10), Identity()], ids=str)
