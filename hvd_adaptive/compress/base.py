@@ -73,13 +73,6 @@ class FloatPayload:
         return any(ops.starts_with_nan(a) for a in payload.arrays if ops.dtype(a).startswith("float"))
 
 
-class HasFactor(Compressor, Protocol):
-    """A compressor whose factor a controller may change."""
-
-    @property
-    def factor(self) -> float: ...
-
-
 def check_factor(owner: str, factor: object) -> float:
     """``factor`` as a float.
 

@@ -180,7 +180,7 @@ BUCKETS = {
 }
 FACTORIES: dict[str, Callable[[], object]] = {
     "scope": lambda: hva.compression("layerwise", network().named_parameters(), TopK(2)),
-    "no scope": lambda: hva.compression(None, network().named_parameters(), TopK(2)),  # type: ignore[arg-type]
+    "no scope": lambda: hva.compression(None, network().named_parameters(), TopK(2)),  # type: ignore[arg-type] - a user's mistake
     "method": lambda: hvd_adaptive.compressor("top-k", factor=2),
 }
 

@@ -21,7 +21,7 @@ def random_states() -> tuple[bytes, bytes, object]:
 
 
 def draws() -> tuple[float, float, float]:
-    return float(torch.rand(())), float(np.random.rand()), random.random()  # noqa: S311
+    return float(torch.rand(())), float(np.random.rand()), random.random()  # noqa: S311 - the global generator is what is watched
 
 
 @pytest.mark.parametrize("scope", SCOPES)
