@@ -6,7 +6,7 @@ Every collective is named, because ranks may reach them in different orders. It 
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 from hvd_adaptive.errors import ConfigError, UnsupportedError
 from hvd_adaptive.ops import Array, Ops
@@ -16,7 +16,12 @@ T = TypeVar("T")
 REDUCIBLE = ("int32", "int64", "float16", "float32", "float64")
 """What Horovod's allreduce takes."""
 GATHERABLE = (*REDUCIBLE, "uint8", "int8", "int16")
-"""What Horovod's allgather takes."""
+"""What Horovod's allgather and alltoall take."""
+
+Kind: TypeAlias = Literal["mean", "sum", "max", "gather", "alltoall"]
+"""The collectives: element by element the ``mean``, ``sum`` or ``max`` over ranks of vectors of the same length and dtype;
+``gather``, every rank's vector in rank order, whose lengths may differ; ``alltoall``, the pieces that all ranks sent to this one,
+in rank order."""
 
 
 class Collective(Protocol):
@@ -28,11 +33,15 @@ class Collective(Protocol):
     @property
     def size(self) -> int: ...
 
-    def allreduce(self, x: Array, name: str) -> Any:
-        """Start the mean of ``x`` over all ranks; the same length and dtype on each. Returns a handle."""
+    def start(self, kind: Kind, x: Array, name: str, splits: tuple[int, ...] = ()) -> Any:
+        """Start a collective. Returns a handle.
 
-    def allgather(self, x: Array, name: str) -> Any:
-        """Start the concatenation of every rank's ``x`` in rank order; lengths may differ. Returns a handle."""
+        Args:
+            kind: which.
+            x: what this rank puts in.
+            name: the same on every rank.
+            splits: with ``"alltoall"``, how many elements of ``x`` go to each rank.
+        """
 
     def wait(self, handle: Any) -> Array:
         """The result of a started collective."""
@@ -43,6 +52,7 @@ class _Meeting:
     """One named collective under way."""
 
     arrays: dict[int, Array] = field(default_factory=dict)
+    splits: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
 
 class Loopback:
@@ -94,22 +104,25 @@ class Loopback:
             raise errors[min(causes or errors)]
         return results
 
-    def post(self, kind: str, name: str, rank: int, x: Array) -> tuple[_Meeting, str, str, int]:
+    def post(self, kind: Kind, name: str, rank: int, x: Array, splits: tuple[int, ...]) -> tuple[_Meeting, Kind, str, int]:
         """Add one rank's array to the collective ``name``."""
-        legal = REDUCIBLE if kind == "allreduce" else GATHERABLE
+        legal = GATHERABLE if kind in {"gather", "alltoall"} else REDUCIBLE
         if self._ops.dtype(x) not in legal:
             raise UnsupportedError(f"{kind} takes {', '.join(legal)}, got {self._ops.dtype(x)} for {name!r}")
+        if kind == "alltoall" and (len(splits) != self.size or sum(splits) != self._ops.size(x)):
+            raise ConfigError(f"alltoall {name!r}: splits {splits} do not cut {self._ops.size(x)} elements for {self.size} ranks")
         with self._changed:
             meeting = self._meetings.setdefault((kind, name), _Meeting())
             if rank in meeting.arrays:
                 raise ConfigError(f"rank {rank} started {kind} {name!r} twice before it was done")
             meeting.arrays[rank] = self._ops.concat([x, x[:0]])  # a copy, for a rank may go on before the others have read
+            meeting.splits[rank] = splits
             if len(meeting.arrays) == self.size:
                 del self._meetings[kind, name]  # the name is free again
             self._changed.notify_all()
         return meeting, kind, name, rank
 
-    def collect(self, handle: tuple[_Meeting, str, str, int]) -> Array:
+    def collect(self, handle: tuple[_Meeting, Kind, str, int]) -> Array:
         """Wait until every rank has posted, then combine."""
         meeting, kind, name, rank = handle
         with self._changed:
@@ -120,16 +133,22 @@ class Loopback:
                     raise _ReleasedError(f"{kind} {name!r} on rank {rank}: another rank failed")
                 raise TimeoutError(f"{kind} {name!r} on rank {rank}: ranks {missing} never came")
         arrays = [meeting.arrays[r] for r in range(self.size)]
-        return self._mean(name, arrays) if kind == "allreduce" else self._ops.concat([*arrays, arrays[0][:0]])
+        if kind == "alltoall":
+            ends = [sum(meeting.splits[r][: rank + 1]) for r in range(self.size)]
+            arrays = [self._ops.slice(arrays[r], ends[r] - meeting.splits[r][rank], ends[r]) for r in range(self.size)]
+        joined = kind in {"gather", "alltoall"}
+        return self._ops.concat([*arrays, arrays[0][:0]]) if joined else self._reduce(kind, name, arrays)
 
-    def _mean(self, name: str, arrays: list[Array]) -> Array:
+    def _reduce(self, kind: Kind, name: str, arrays: list[Array]) -> Array:
         shapes = {(self._ops.size(a), self._ops.dtype(a)) for a in arrays}
         if len(shapes) > 1:
-            raise ConfigError(f"allreduce {name!r}: ranks disagree on length and dtype: {sorted(shapes)}")
-        total = arrays[0]
+            raise ConfigError(f"{kind} {name!r}: ranks disagree on length and dtype: {sorted(shapes)}")
+        total = self._ops.concat([arrays[0], arrays[0][:0]])
         for array in arrays[1:]:
-            total = total + array
-        return total // self.size if self._ops.dtype(total).startswith("int") else total / self.size
+            total = self._ops.where(array > total, array, total) if kind == "max" else total + array
+        if kind == "mean":
+            total = total // self.size if self._ops.dtype(total).startswith("int") else total / self.size
+        return total
 
 
 class _ReleasedError(RuntimeError):
@@ -144,11 +163,8 @@ class _LoopbackRank:
         self.rank = rank
         self.size = world.size
 
-    def allreduce(self, x: Array, name: str) -> Any:
-        return self._world.post("allreduce", name, self.rank, x)
-
-    def allgather(self, x: Array, name: str) -> Any:
-        return self._world.post("allgather", name, self.rank, x)
+    def start(self, kind: Kind, x: Array, name: str, splits: tuple[int, ...] = ()) -> Any:
+        return self._world.post(kind, name, self.rank, x, splits)
 
     def wait(self, handle: Any) -> Array:
         return self._world.collect(handle)

@@ -1,84 +1,114 @@
 """What is kept back and added next time.
 
-A unit owns one work vector ``f[n]``. Between steps it holds the residual; as gradients arrive they are absorbed into it, which
-makes it the compensated gradient; after compression what was sent is taken out again. So nothing is lost by construction:
+A unit remembers named vectors f[n]. As gradients arrive they are absorbed; when the last one is in, the vector to compress is
+ready; after the exchange what was sent is taken out again. With :class:`Residual` nothing is lost by construction:
 sent + residual = gradient + previous residual.
 """
 
-import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, TypeAlias
 
-from hvd_adaptive.compress.base import Compressor, Payload
+from hvd_adaptive import checks
 from hvd_adaptive.granularity import Slot, Unit
 from hvd_adaptive.ops import Array, Ops
-from hvd_adaptive.prng import Key
+
+Memory: TypeAlias = dict[str, Array]
+"""What a unit remembers, by name. Functions that take one donate its arrays, and return the memory to go on with."""
 
 Gradients: TypeAlias = list[tuple[Slot, Array]]
 """Flat gradients with their places in the unit."""
 
+KeepBack: TypeAlias = Callable[[Array], Array]
+"""Takes what was sent out of the vector that was compressed, x - D(C(x)); donates it."""
+
 
 class Feedback(Protocol):
-    """How a unit's work vector is carried from step to step."""
+    """How a unit's memory is carried from step to step."""
 
-    remembers: ClassVar[bool]
-    """True if the work vector is state that a checkpoint must hold."""
+    remembers: ClassVar[tuple[str, ...]]
+    """Names of the vectors f[n] that a checkpoint must hold."""
 
-    def absorb(self, ops: Ops, work: Array | None, unit: Unit, slot: Slot, gradient: Array) -> Array:
-        """Take in the flat gradient of one slot; donates ``work``."""
+    def absorb(self, ops: Ops, memory: Memory, unit: Unit, slot: Slot, gradient: Array) -> Memory:
+        """Take in the flat gradient of one slot."""
 
-    def keep(self, ops: Ops, work: Array, unit: Unit, compressor: Compressor, payload: Payload, key: Key) -> Array | None:
-        """The work vector after ``payload`` was sent; donates ``work``."""
+    def complete(self, ops: Ops, memory: Memory, ranks: int) -> tuple[Array, Memory]:
+        """All slots are in. Returns the vector to compress, f[n], one of the memory's own, and the memory."""
 
-    def undo(
-        self, ops: Ops, work: Array | None, compressor: Compressor, payload: Payload, key: Key, gradients: Gradients
-    ) -> Array | None:
-        """The work vector as it was before this step's ``gradients`` were absorbed and ``payload`` was sent; donates ``work``."""
+    def keep(self, ops: Ops, memory: Memory, unit: Unit, keep_back: KeepBack, positions: Array | None) -> Memory:
+        """The memory after the vector was sent, or of it only the elements at ``positions``."""
+
+    def undo(self, ops: Ops, memory: Memory, unit: Unit, gradients: Gradients) -> Memory:
+        """The memory as it was before this step's ``gradients`` were absorbed; nothing was sent."""
 
 
 @dataclass(frozen=True)
 class Residual:
     """Error feedback: what compression dropped is added to the next gradient.
 
+    Args:
+        decay: what the residual is multiplied with before it is added, from 0 to 1.
+
+    Raises:
+        ConfigError: if ``decay`` is not a number from 0 to 1.
+
     Source: Seide et al. 2014; Karimireddy et al. 2019, "Error Feedback Fixes SignSGD", arXiv:1901.09847.
     """
 
-    remembers: ClassVar[bool] = True
+    decay: float = 1.0
+    remembers: ClassVar[tuple[str, ...]] = ("residual",)
 
-    def absorb(self, ops: Ops, work: Array | None, unit: Unit, slot: Slot, gradient: Array) -> Array:
-        if work is None:
-            work = ops.zeros(unit.size, unit.dtype, like=gradient)
-        return ops.add_slice(work, slot.start, gradient)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "decay", checks.number("Residual", "decay", self.decay, 0, 1))
 
-    def keep(self, ops: Ops, work: Array, unit: Unit, compressor: Compressor, payload: Payload, key: Key) -> Array:
-        return compressor.keep_back(ops, work, payload, key)
+    def absorb(self, ops: Ops, memory: Memory, unit: Unit, slot: Slot, gradient: Array) -> Memory:
+        residual = memory.get("residual")
+        if residual is None:
+            residual = ops.zeros(unit.size, unit.dtype, like=gradient)
+        return memory | {"residual": ops.add_slice(residual, slot.start, gradient)}
 
-    def undo(self, ops: Ops, work: Array, compressor: Compressor, payload: Payload, key: Key, gradients: Gradients) -> Array:
-        sent = compressor.decode(ops, payload, key)
-        # What overflowed on its way was not kept back, so it cannot be taken back either.
-        work = ops.add_slice(work, 0, ops.where(abs(sent) < math.inf, sent, ops.full_like(sent, 0.0)))
+    def complete(self, ops: Ops, memory: Memory, ranks: int) -> tuple[Array, Memory]:
+        return memory["residual"], memory
+
+    def keep(self, ops: Ops, memory: Memory, unit: Unit, keep_back: KeepBack, positions: Array | None) -> Memory:
+        residual = keep_back(memory["residual"])
+        return memory | {"residual": residual if self.decay == 1.0 else ops.scale(residual, self.decay)}
+
+    def undo(self, ops: Ops, memory: Memory, unit: Unit, gradients: Gradients) -> Memory:
+        residual = memory["residual"]
         for slot, gradient in gradients:
-            work = ops.add_slice(work, slot.start, gradient, -1.0)
-        return work
+            residual = ops.add_slice(residual, slot.start, gradient, -1.0)
+        return memory | {"residual": residual}
 
 
 @dataclass(frozen=True)
 class NoFeedback:
     """What compression dropped is gone."""
 
-    remembers: ClassVar[bool] = False
+    remembers: ClassVar[tuple[str, ...]] = ()
 
-    def absorb(self, ops: Ops, work: Array | None, unit: Unit, slot: Slot, gradient: Array) -> Array:
-        if len(unit.slots) == 1:  # no copy; Horovod reduces every float but bfloat16
-            return ops.cast(gradient, unit.dtype) if ops.dtype(gradient) == "bfloat16" else gradient
-        if work is None:
-            work = ops.zeros(unit.size, unit.dtype, like=gradient)
-        return ops.set_slice(work, slot.start, gradient)
+    def absorb(self, ops: Ops, memory: Memory, unit: Unit, slot: Slot, gradient: Array) -> Memory:
+        return memory | {"gradient": assemble(ops, memory.get("gradient"), unit, slot, gradient)}
 
-    def keep(self, ops: Ops, work: Array, unit: Unit, compressor: Compressor, payload: Payload, key: Key) -> Array | None:
-        return work if len(unit.slots) > 1 else None  # the buffer serves again; a lone gradient belongs to its owner
+    def complete(self, ops: Ops, memory: Memory, ranks: int) -> tuple[Array, Memory]:
+        return memory["gradient"], memory
 
-    def undo(
-        self, ops: Ops, work: Array | None, compressor: Compressor, payload: Payload, key: Key, gradients: Gradients
-    ) -> Array | None:
-        return work
+    def keep(self, ops: Ops, memory: Memory, unit: Unit, keep_back: KeepBack, positions: Array | None) -> Memory:
+        return kept_buffer(memory, unit)
+
+    def undo(self, ops: Ops, memory: Memory, unit: Unit, gradients: Gradients) -> Memory:
+        return kept_buffer(memory, unit)
+
+
+def assemble(ops: Ops, buffer: Array | None, unit: Unit, slot: Slot, gradient: Array) -> Array:
+    """The gradients of a unit in one vector; of a lone parameter the gradient itself where Horovod could reduce it."""
+    if len(unit.slots) == 1:
+        return ops.cast(gradient, unit.dtype) if ops.dtype(gradient) == "bfloat16" else gradient
+    if buffer is None:
+        buffer = ops.zeros(unit.size, unit.dtype, like=gradient)
+    return ops.set_slice(buffer, slot.start, gradient)
+
+
+def kept_buffer(memory: Memory, unit: Unit) -> Memory:
+    """``memory`` without a lone gradient, which belongs to its owner; the buffer of several serves again."""
+    return memory if len(unit.slots) > 1 else {name: array for name, array in memory.items() if name != "gradient"}

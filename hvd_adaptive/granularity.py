@@ -49,6 +49,11 @@ class Unit:
         return self.slots[-1].stop if self.slots else 0
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """That of its parameter if it is one, else ``(size,)``."""
+        return self.slots[0].parameter.shape if len(self.slots) == 1 else (self.size,)
+
+    @property
     def nbytes(self) -> int:
         """Bytes of its dense gradients."""
         return sum(slot.parameter.nbytes for slot in self.slots)

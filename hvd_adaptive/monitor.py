@@ -21,7 +21,7 @@ class StepRecord:
         unit: the unit's name.
         elements: of the unit.
         kept: elements sent.
-        factor: elements / kept.
+        factor: elements / kept, of which one is counted at least.
         bytes_sent: handed to collectives by this rank.
         bytes_dense: what stock Horovod would have been handed.
         finite: False if the result holds NaN or infinity, because a gradient of some rank did; a residual is then as before.

@@ -38,12 +38,17 @@ class UnitPlan:
     @property
     def untouched(self) -> bool:
         """True if the gradient itself rides and nothing is kept: stock Horovod's way."""
-        return self.rides and isinstance(self.compressor, Identity) and not self.feedback.remembers
+        return self.rides and isinstance(self.compressor, Identity) and self.feedback == NoFeedback()
+
+    def remembers(self, rank: int, size: int) -> dict[str, int]:
+        """Lengths of the vectors that a checkpoint must hold, by name."""
+        own = dict.fromkeys(self.feedback.remembers, self.unit.size)
+        return own | self.exchange.remembers(self.compressor, self.unit.shape, rank, size)
 
     @property
     def checks(self) -> bool:
         """True if NaN and infinity would be lost, or stay in the residual, unless looked for."""
-        return self.feedback.remembers or not self.compressor.carries_all
+        return bool(self.feedback.remembers) or not self.compressor.carries_all
 
     def at(self, factor: float) -> "UnitPlan":
         """The same plan with another factor."""
@@ -57,8 +62,8 @@ class Options:
     Args:
         compressor: the method, an instance.
         controller: decides the factor; None leaves the compressor's own.
-        feedback: None for error feedback exactly where the method is biased, True or False to force it, or a feedback.
-        exchange: ``"auto"`` or the name of an exchange that is legal for the compressor.
+        feedback: None for what the method calls for, True or False to force error feedback, or a feedback.
+        exchange: ``"auto"``, or an exchange that is legal for the compressor, or its name.
         dense_below: parameters of fewer elements go dense.
         exclude: name patterns (``"*.bias"``) of parameters that go dense.
         seed: of all random choices.
@@ -70,7 +75,7 @@ class Options:
     compressor: Compressor
     controller: Controller | None
     feedback: bool | Feedback | None
-    exchange: str
+    exchange: str | Exchange
     dense_below: int
     exclude: tuple[str, ...]
     seed: int
@@ -122,11 +127,21 @@ def _text(value: object) -> str:
     return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
-def build(parameters: Sequence[Parameter], scope: Scope, options: Options) -> tuple[UnitPlan, ...]:
+def _feedback(options: Options) -> Feedback:
+    """The feedback asked for: a method's own where it is left to the method, or asked for and not none."""
+    asked, own = options.feedback, options.compressor.feedback
+    if asked is None:
+        return own
+    if asked is True:
+        return own if own.remembers else Residual()
+    return NoFeedback() if asked is False else asked
+
+
+def build(parameters: Sequence[Parameter], scope: Scope, options: Options, ranks: int = 1) -> tuple[UnitPlan, ...]:
     """Plans that together cover ``parameters``: those to compress grouped by ``scope``, the others dense, each on its own.
 
     Raises:
-        ConfigError: if a pattern in ``exclude`` matches nothing.
+        ConfigError: if a pattern in ``exclude`` matches nothing, or the exchange cannot serve the compressor among ``ranks``.
     """
     excluded = options.excluded([parameter.name for parameter in parameters])
     least = max(1, options.dense_below)  # a parameter without elements has nothing to select
@@ -135,8 +150,8 @@ def build(parameters: Sequence[Parameter], scope: Scope, options: Options) -> tu
     compressed = [parameter for parameter in parameters if parameter.name not in left]
     compressor = options.compressor
     exchange = choose(compressor, options.exchange)
-    wanted = compressor.biased if options.feedback is None else options.feedback
-    feedback = (Residual() if wanted else NoFeedback()) if isinstance(wanted, bool) else wanted
+    exchange.check(compressor, ranks)
+    feedback = _feedback(options)
     plans = [UnitPlan(unit, compressor, exchange, feedback) for unit in scope(compressed)]
     taken = {plan.unit.name for plan in plans}
     for unit in layer_wise(dense):

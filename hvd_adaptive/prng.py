@@ -14,6 +14,8 @@ from hvd_adaptive.ops import Array, Ops
 
 _MASK = 0xFFFFFFFF
 _ROUNDS = 8
+_BLOCK = 1 << 15
+"""Elements hashed at a time: few enough to stay in a core's cache."""
 
 
 class Key(NamedTuple):
@@ -21,6 +23,23 @@ class Key(NamedTuple):
 
     high: int
     low: int
+
+
+class Draw(NamedTuple):
+    """The random streams of one unit in one step.
+
+    Attributes:
+        shared: the same on every rank.
+        own: differs by rank.
+    """
+
+    shared: Key
+    own: Key
+
+    def part(self, number: int) -> "Draw":
+        """The streams of one part of the unit."""
+        word = -1 - number  # rank r's own stream is already number r + 1 of the shared one
+        return Draw(derive(self.shared, word), derive(self.own, word))
 
 
 def _mix(x: Any) -> Any:
@@ -41,6 +60,17 @@ def derive(key: Key, word: int) -> Key:
 def root(seed: int) -> Key:
     """The key everything else is derived from; ``seed`` is any integer."""
     return derive(Key(_mix(seed & _MASK), _mix((seed >> 32) & _MASK)), 0)
+
+
+def uniform(ops: Ops, key: Key, n: int, like: Array) -> Array:
+    """``f32[n]``, each a multiple of 2^-24 in [0, 1), on the device of ``like``."""
+    block = ops.arange(min(n, _BLOCK), like)
+    numbers = []
+    for start in range(0, max(n, 1), _BLOCK):
+        part = derive(key, start // _BLOCK)
+        words = _mix(_mix(ops.slice(block, 0, min(n - start, _BLOCK)) ^ part.high) ^ part.low)
+        numbers.append(ops.scale(ops.cast(words >> 8, "float32"), 2.0**-24))
+    return ops.concat(numbers)
 
 
 def sample(ops: Ops, key: Key, k: int, n: int, like: Array) -> Array:

@@ -10,12 +10,13 @@ from functools import partial
 import numpy as np
 import pytest
 
-from hvd_adaptive import BFloat16, Half, Identity, Memory, RandomK, TopK
+from hvd_adaptive import BFloat16, Half, Identity, Memory, NoFeedback, RandomK, TopK, UnsupportedError
 from hvd_adaptive.collective import Loopback
 from hvd_adaptive.engine import Arrivals, Engine
+from hvd_adaptive.exchange import Exchange, Outcome, Round
 from hvd_adaptive.granularity import Parameter, bucketed, entire_model, layer_wise
 from hvd_adaptive.monitor import Meter
-from hvd_adaptive.plan import Options, build
+from hvd_adaptive.plan import Options, UnitPlan, build
 
 SHAPES = {"conv": (2, 3, 2), "bias": (3,), "fc": (5, 4), "scale": ()}
 SCOPES = {"layer-wise": layer_wise, "entire-model": entire_model, "bucketed": partial(bucketed, bucket_bytes=100)}
@@ -23,10 +24,14 @@ DROPPING = [TopK(4), RandomK(4)]
 CARRYING = [Identity(), Half(), BFloat16(), TopK(1), RandomK(1)]
 
 
+PLAIN = ("reduce", "gather")
+"""The exchanges that send all of what a method keeps, so that what is kept back is all that is missing."""
+
+
 def ways(methods):
     """Every method with each of its exchanges."""
     return pytest.mark.parametrize(
-        ("method", "exchange"), [pytest.param(m, e, id=f"{m!r}-{e}") for m in methods for e in m.exchanges]
+        ("method", "exchange"), [pytest.param(m, e, id=f"{m!r}-{e}") for m in methods for e in m.exchanges if e in PLAIN]
     )
 
 
@@ -60,8 +65,8 @@ def train(ops, ranks, plans, gradients, factors=(None,), weight=1.0):
     """``gradients(rank, step)`` through the engine on every rank, a factor a step, as a binding drives it."""
 
     def rank_of(collective):
-        memory, seen, work = Memory(), Seen(), {}
-        engine = Engine(ops, collective, seed=7, label="test", meter=Meter(memory))
+        monitor, seen, memory = Memory(), Seen(), {}
+        engine = Engine(ops, collective, seed=7, label="test", meter=Meter(monitor))
         for step, factor in enumerate(factors):
             now = [plan if factor is None or plan.dense else plan.at(factor) for plan in plans]
             arrays = {name: ops.from_numpy(g) for name, g in gradients(collective.rank, step).items()}
@@ -70,27 +75,36 @@ def train(ops, ranks, plans, gradients, factors=(None,), weight=1.0):
                 plan, arrivals = now[number], Arrivals()
                 for slot in reversed(plan.unit.slots):
                     name = slot.parameter.name
-                    work[number] = engine.absorb(plan, work.get(number), arrivals, slot, arrays[name])
-                flight, work[number] = engine.encode(plan, work[number], arrivals, step)
-                flights[number] = engine.send(flight)
+                    memory[number] = engine.absorb(plan, memory.get(number, {}), arrivals, slot, arrays[name])
+                flights[number], memory[number] = engine.launch(plan, memory[number], arrivals, step)
+                engine.send(flights[number])
+            engine.collect(list(flights.values()))
             means, residuals = {}, {}
             for number, flight in flights.items():
                 plan = now[number]
-                mean, work[number] = engine.receive(flight, work[number], weight)
+                mean, memory[number] = engine.settle(flight, memory[number], weight)
                 assert ops.size(mean) == plan.unit.size
                 for slot in plan.unit.slots:
                     name = slot.parameter.name
                     means[name] = ops.to_numpy(mean)[slot.start : slot.stop].copy()
                     if plan.feedback.remembers:
-                        residuals[name] = ops.to_numpy(work[number])[slot.start : slot.stop].copy()
+                        residuals[name] = ops.to_numpy(memory[number]["residual"])[slot.start : slot.stop].copy()
             seen.means.append(means)
             seen.residuals.append(residuals)
             for name, g in gradients(collective.rank, step).items():
                 np.testing.assert_array_equal(ops.to_numpy(arrays[name]), g)  # the user's gradients are the user's
-        seen.records = memory.records
+        seen.records = monitor.records
         return seen
 
     return Loopback(ranks, ops).run(rank_of)
+
+
+def finish(engine, plan, memory, arrivals, step=0):
+    """The rest of a step of one unit: its mean and its memory."""
+    flight, memory = engine.launch(plan, memory, arrivals, step)
+    engine.send(flight)
+    engine.collect([flight])
+    return engine.settle(flight, memory)
 
 
 def flat(arrays):
@@ -306,21 +320,20 @@ def test_a_parameter_without_elements_passes(ops):
     def step(collective):
         engine = Engine(ops, collective, 0, "test", Meter(None))
         arrivals, nothing = Arrivals(), ops.zeros(0, "float32", like=ops.from_numpy(np.ones(1)))
-        work = engine.absorb(plans[0], None, arrivals, plans[0].unit.slots[0], nothing)
-        flight, work = engine.encode(plans[0], work, arrivals, 0)
-        return ops.size(engine.receive(engine.send(flight), work)[0])
+        memory = engine.absorb(plans[0], {}, arrivals, plans[0].unit.slots[0], nothing)
+        return ops.size(finish(engine, plans[0], memory, arrivals)[0])
 
     assert Loopback(2, ops).run(step) == [0, 0]
 
 
 def test_records_say_what_happened(ops):
-    """TopK(4) of 36 elements keeps 9: 9 doubles and 9 positions of 4 bytes are 108, padded to 112."""
+    """TopK(4) of 36 elements keeps 9: 9 doubles are 72 bytes, 9 positions of 6 bits take 12; padded to 88."""
     seen = train(ops, 2, plans_of(TopK(4), entire_model), lambda r, s: spoiled(r, s, np.nan, 1, at=1), (None, None))
     for rank in seen:
         first, second = rank.records
         assert (first.step, first.unit, first.elements, first.kept, first.factor) == (0, "model", 36, 9, 4.0)
-        assert (first.bytes_sent, first.bytes_dense, first.finite) == (112, 288, True)
-        assert (second.step, second.finite) == (1, False)
+        assert (first.bytes_sent, first.bytes_dense, first.finite) == (88, 288, True)
+        assert (second.step, second.kept, second.finite) == (1, 9, False)
 
 
 def test_an_untouched_gradient_is_counted_as_sent(ops):
@@ -341,24 +354,167 @@ def test_collectives_are_named_by_label_and_unit(ops):
             self._collective, self.names = collective, []
             names_by_rank.append(self.names)
 
-        def allgather(self, x, name):
-            self.names.append(name)
-            return self._collective.allgather(x, name)
-
-        def allreduce(self, x, name):
-            self.names.append(name)
-            return self._collective.allreduce(x, name)
+        def start(self, kind, x, name, splits=()):
+            self.names.append((kind, name))
+            return self._collective.start(kind, x, name, splits)
 
     def step(collective):
         listening = Listening(collective)
         engine = Engine(ops, listening, 0, "label", Meter(None))
         for plan in (*plans_of(TopK(4), layer_wise), *plans_of(RandomK(4), entire_model)):
-            arrivals, work = Arrivals(), None
+            arrivals, memory = Arrivals(), {}
             for slot in plan.unit.slots:
                 gradient = ops.from_numpy(np.ones(slot.parameter.shape))
-                work = engine.absorb(plan, work, arrivals, slot, gradient)
-            flight, work = engine.encode(plan, work, arrivals, 0)
-            engine.receive(engine.send(flight), work)
+                memory = engine.absorb(plan, memory, arrivals, slot, gradient)
+            finish(engine, plan, memory, arrivals)
 
     Loopback(2, ops).run(step)
-    assert names_by_rank == [["label.conv", "label.bias", "label.fc", "label.scale", "label.model.0"]] * 2
+    gathered = [("gather", f"label.{name}.0") for name in ("conv", "bias", "fc", "scale")]
+    assert names_by_rank == [[*gathered, ("mean", "label.model.0")]] * 2
+
+
+# ---- exchanges of several rounds -------------------------------------------------------------------------------------------
+
+
+class Relay(Exchange):
+    """The mean by one round for each rank: each in turn adds its vector, and all learn of it. Remembers how often it ran."""
+
+    name = "gather"
+
+    def __init__(self, rounds):
+        self.number = rounds
+
+    def rounds(self, compressor, x, situation):
+        ops, total = situation.ops, None
+        visits.append((situation.rank, situation.size, situation.step, situation.shape, situation.healthy))
+        for number in range(self.number):
+            own = x if number % situation.size == situation.rank else ops.full_like(x, 0.0)
+            brought = yield Round("sum", own)
+            total = brought if total is None else total + brought
+        count = situation.memory.get("count", ops.zeros(1, "float64", like=x))
+        mean = ops.scale(total, 1 / self.number)
+        return Outcome(mean, 7, lambda vector: ops.full_like(vector, 0.0), None, {"count": count + 1})
+
+
+visits = []
+
+
+def relayed(ops, lengths, steps=1, listen=None):
+    """Units ``a``, ``b``, ... whose exchanges take so many rounds each, on two ranks; the means and memories of each rank."""
+    units = layer_wise([Parameter(chr(97 + i), (2, 3), "float64") for i in range(len(lengths))])
+    plans = [UnitPlan(u, TopK(2), Relay(n), NoFeedback()) for u, n in zip(units, lengths, strict=True)]
+    monitors = [Memory(), Memory()]
+    visits.clear()
+
+    def rank_of(collective):
+        engine = Engine(ops, listen(collective) if listen else collective, 0, "label", Meter(monitors[collective.rank]))
+        memories = [{} for _ in plans]
+        for step in range(steps):
+            flights = []
+            for number, plan in enumerate(plans):
+                arrivals, gradient = Arrivals(), ops.from_numpy(np.full((2, 3), 1.0 + collective.rank + 10 * number))
+                memories[number] = engine.absorb(plan, memories[number], arrivals, plan.unit.slots[0], gradient)
+                flight, memories[number] = engine.launch(plan, memories[number], arrivals, step)
+                engine.send(flight)
+                flights.append(flight)
+            engine.collect(flights)
+            means = []
+            for number, flight in enumerate(flights):
+                mean, memories[number] = engine.settle(flight, memories[number])
+                means.append(ops.to_numpy(mean).tolist())
+        return means, [{name: ops.to_numpy(a).tolist() for name, a in memory.items()} for memory in memories]
+
+    return Loopback(2, ops).run(rank_of), monitors
+
+
+def test_units_may_take_different_numbers_of_rounds(ops):
+    results, monitors = relayed(ops, [2, 4, 2])
+    for means, memories in results:
+        assert means == [[1.5] * 6, [11.5] * 6, [21.5] * 6]
+        assert memories == [{"count": [1.0]}] * 3
+    for monitor in monitors:  # every round counts, 6 doubles each
+        assert [(r.unit, r.kept, r.bytes_sent) for r in monitor.records] == [("a", 7, 96), ("b", 7, 192), ("c", 7, 96)]
+
+
+def test_an_exchange_sees_its_memory_again_and_where_it_is(ops):
+    results, _ = relayed(ops, [2], steps=3)
+    assert all(memories == [{"count": [3.0]}] for _, memories in results)
+    assert sorted(visits) == [(rank, 2, step, (2, 3), True) for rank in range(2) for step in range(3)]
+
+
+def test_later_rounds_of_all_units_are_under_way_together(ops):
+    """While one unit is waited for, the others' next collectives have been started; names tell unit and round."""
+    events = []
+
+    class Listening:
+        def __init__(self, collective):
+            self.rank, self.size, self._collective = collective.rank, collective.size, collective
+
+        def start(self, kind, x, name, splits=()):
+            if self.rank == 0:
+                events.append(("start", name))
+            return name, self._collective.start(kind, x, name, splits)
+
+        def wait(self, handle):
+            if self.rank == 0:
+                events.append(("wait", handle[0]))
+            return self._collective.wait(handle[1])
+
+    relayed(ops, [2, 4], listen=Listening)
+    assert {name for kind, name in events if kind == "start"} == {
+        *(f"label.a.{number}" for number in range(2)),
+        *(f"label.b.{number}" for number in range(4)),
+    }
+    assert len(events) == 12
+    for number in range(2):  # both units' round is started before either of that round is waited for
+        waited = min(events.index(("wait", f"label.{unit}.{number}")) for unit in "ab")
+        assert all(events.index(("start", f"label.{unit}.{number}")) < waited for unit in "ab")
+
+
+def test_a_caller_may_carry_a_unit_itself(ops):
+    """As Horovod's optimizer does with what rides: the round's array goes out, what it brought comes back."""
+    (plan,) = build([Parameter("w", (4,), "float64")], layer_wise, Options(RandomK(1), None, True, "reduce", 0, (), 0))
+    assert plan.rides
+
+    def rank_of(collective):
+        engine, arrivals = Engine(ops, collective, 0, "label", Meter(None)), Arrivals()
+        gradient = ops.from_numpy(np.arange(4.0) * (1 + collective.rank))
+        memory = engine.absorb(plan, {}, arrivals, plan.unit.slots[0], gradient)
+        flight, memory = engine.launch(plan, memory, arrivals, 0)
+        assert flight.round.kind == "mean"
+        averaged = collective.wait(collective.start("mean", flight.round.array, "the caller's"))
+        engine.advance(flight, averaged)
+        assert flight.round is None
+        mean, memory = engine.settle(flight, memory)
+        return ops.to_numpy(mean).tolist(), ops.to_numpy(memory["residual"]).tolist()
+
+    assert Loopback(2, ops).run(rank_of) == [([0.0, 1.5, 3.0, 4.5], [0.0] * 4)] * 2
+
+
+def test_a_gather_that_mpi_could_not_count_is_refused_before_it_starts(ops):
+    """2^31 elements of all ranks together, in words of 8 bytes; a rank pretends to be one of very many."""
+    (plan,) = build([Parameter("w", (300,), "float32")], layer_wise, Options(TopK(1), None, None, "gather", 0, (), 0))
+
+    class Many:
+        rank, started = 0, 0
+
+        def __init__(self, size):
+            self.size = size
+
+        def start(self, *_):
+            self.started += 1
+
+    words = -(-(300 * 4 + 9 * 38) // 8)
+    most = (2**31 - 1) // words
+    for size, refused in ((most, False), (most + 1, True)):
+        collective, arrivals = Many(size), Arrivals()
+        engine = Engine(ops, collective, 0, "label", Meter(None))
+        gradient = ops.from_numpy(np.ones(300, np.float32))
+        memory = engine.absorb(plan, {}, arrivals, plan.unit.slots[0], gradient)
+        flight, _ = engine.launch(plan, memory, arrivals, 0)
+        if refused:
+            with pytest.raises(UnsupportedError, match=rf"^label\.w\.0: {size} ranks with {8 * words} bytes each are more"):
+                engine.send(flight)
+        else:
+            engine.send(flight)
+        assert collective.started == (not refused)

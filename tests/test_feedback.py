@@ -6,130 +6,197 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_adaptive.compress import NAMES, BFloat16, Half, Identity, RandomK, TopK
+from hvd_adaptive import ConfigError
+from hvd_adaptive.compress import BFloat16, Half, Identity, RandomK, TopK
 from hvd_adaptive.feedback import NoFeedback, Residual
 from hvd_adaptive.granularity import Parameter, entire_model
 from hvd_adaptive.ops.torch_ops import TorchOps
-from hvd_adaptive.prng import derive, root
+from hvd_adaptive.prng import Draw, derive, root
 
-METHODS = [Identity(), Half(), BFloat16(), TopK(1), TopK(4), TopK(50), RandomK(1), RandomK(4), RandomK(50)]
+METHODS = [
+    Identity(), Half(), BFloat16(), TopK(1), TopK(4), TopK(50), RandomK(1), RandomK(4), RandomK(50)
+]  # fmt: skip
+"""Those that send elements as they are, or shortened, so that no rounding hides what is lost."""
 every_method = pytest.mark.parametrize("method", METHODS, ids=repr)
-KEY = derive(root(3), 1)
 
 
-def test_the_table_holds_every_method():
-    assert {type(method) for method in METHODS} == set(NAMES.values())
+def draw_of(step, seed=0):
+    shared = derive(derive(root(seed), step), 1)
+    return Draw(shared, derive(shared, 1))
 
 
 def unit_of(sizes, dtype="float32"):
     return entire_model([Parameter(f"p{i}", (n,), dtype) for i, n in enumerate(sizes)])[0]
 
 
-def absorbed(ops, feedback, work, unit, gradient):
-    """The work vector after all slots came, last one first as in a backward pass."""
+def absorbed(ops, feedback, memory, unit, gradient):
+    """The memory after all slots came, last one first as in a backward pass; and the gradients."""
     gradients = []
     for slot in reversed(unit.slots):
         gradients.append((slot, ops.from_numpy(gradient[slot.start : slot.stop])))
-        work = feedback.absorb(ops, work, unit, *gradients[-1])
-    return work, gradients
+        memory = feedback.absorb(ops, memory, unit, *gradients[-1])
+    return memory, gradients
 
 
-def sent_and_kept(ops, feedback, work, unit, method, key):
-    payload = method.encode(ops, work, key)
-    sent = ops.to_numpy(method.decode(ops, payload, key)).astype(np.float64).copy()
-    return payload, sent, feedback.keep(ops, work, unit, method, payload, key)
+def residual_of(ops, memory, unit):
+    return ops.to_numpy(memory["residual"]).astype(np.float64).copy() if "residual" in memory else np.zeros(unit.size)
+
+
+def sent_and_kept(ops, feedback, memory, unit, method, draw):
+    """What was sent, and the memory afterwards, as an exchange of one payload does it."""
+    x, memory = feedback.complete(ops, memory, 1)
+    payload = method.encode(ops, x, draw)
+    sent = ops.to_numpy(method.decode(ops, payload, draw)).astype(np.float64).copy()
+
+    def keep_back(vector):
+        return method.keep_back(ops, vector, payload, draw)
+
+    return sent, feedback.keep(ops, memory, unit, keep_back, method.positions(payload))
 
 
 @every_method
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("sizes", [(1,), (7,), (5, 1, 30)])
 def test_nothing_is_lost_over_many_steps(ops, method, dtype, sizes):
-    unit, rng, work = unit_of(sizes, dtype), np.random.default_rng(1), None
+    unit, rng, memory = unit_of(sizes, dtype), np.random.default_rng(1), {}
     total = sent_in_all = np.zeros(unit.size)
     for step in range(25):
         gradient = rng.integers(-1000, 1000, unit.size).astype(dtype)
-        before = np.zeros(unit.size) if work is None else ops.to_numpy(work).astype(np.float64).copy()
-        work, _ = absorbed(ops, Residual(), work, unit, gradient)
-        assert ops.dtype(work) == dtype
-        np.testing.assert_array_equal(ops.to_numpy(work), before + gradient)
-        _, sent, work = sent_and_kept(ops, Residual(), work, unit, method, derive(root(0), step))
+        before = residual_of(ops, memory, unit)
+        memory, _ = absorbed(ops, Residual(), memory, unit, gradient)
+        x, memory = Residual().complete(ops, memory, 1)
+        assert ops.dtype(x) == dtype
+        np.testing.assert_array_equal(ops.to_numpy(x), before + gradient)
+        sent, memory = sent_and_kept(ops, Residual(), memory, unit, method, draw_of(step))
         total, sent_in_all = total + gradient, sent_in_all + sent
-        np.testing.assert_array_equal(sent + ops.to_numpy(work), before + gradient)
-    np.testing.assert_array_equal(sent_in_all + ops.to_numpy(work), total)
+        np.testing.assert_array_equal(sent + residual_of(ops, memory, unit), before + gradient)
+    np.testing.assert_array_equal(sent_in_all + residual_of(ops, memory, unit), total)
     assert np.count_nonzero(sent_in_all)
 
 
 @given(steps=st.lists(st.sampled_from(METHODS), min_size=2, max_size=12), seed=st.integers(0, 1000))
 def test_nothing_is_lost_when_method_and_factor_change_on_the_way(ops, steps, seed):
-    unit, rng, work = unit_of((4, 9)), np.random.default_rng(seed), None
+    unit, rng, memory = unit_of((4, 9)), np.random.default_rng(seed), {}
     balance = np.zeros(unit.size)
     for step, method in enumerate(steps):
         gradient = rng.integers(-1000, 1000, unit.size).astype(np.float32)
-        work, _ = absorbed(ops, Residual(), work, unit, gradient)
-        _, sent, work = sent_and_kept(ops, Residual(), work, unit, method, derive(root(seed), step))
+        memory, _ = absorbed(ops, Residual(), memory, unit, gradient)
+        sent, memory = sent_and_kept(ops, Residual(), memory, unit, method, draw_of(step, seed))
         balance = balance + gradient - sent
-        np.testing.assert_array_equal(ops.to_numpy(work), balance)
+        np.testing.assert_array_equal(residual_of(ops, memory, unit), balance)
 
 
 def test_a_dropped_element_is_sent_when_it_has_grown(ops):
     """By hand: of (3, 2) the 3 goes; 2 waits, grows to 4 and beats 3; then 3 + 3 goes."""
-    unit, work, sent_by_step = unit_of((2,)), None, []
+    unit, memory, sent_by_step = unit_of((2,)), {}, []
     for step in range(3):
-        work, _ = absorbed(ops, Residual(), work, unit, np.array([3, 2], np.float32))
-        _, sent, work = sent_and_kept(ops, Residual(), work, unit, TopK(2), derive(root(0), step))
+        memory, _ = absorbed(ops, Residual(), memory, unit, np.array([3, 2], np.float32))
+        sent, memory = sent_and_kept(ops, Residual(), memory, unit, TopK(2), draw_of(step))
         sent_by_step.append(sent.tolist())
     assert sent_by_step == [[3, 0], [0, 4], [6, 0]]
-    np.testing.assert_array_equal(ops.to_numpy(work), [0, 2])
+    np.testing.assert_array_equal(residual_of(ops, memory, unit), [0, 2])
 
 
+def test_a_residual_may_decay(ops):
+    """By hand: the 2 that waits is halved, then (1 + 2) / 2, then (1.5 + 2) / 2; it would have grown to 6 and beaten the 5."""
+    unit, memory, seen = unit_of((2,)), {}, []
+    for step in range(3):
+        memory, _ = absorbed(ops, Residual(0.5), memory, unit, np.array([5, 2], np.float32))
+        sent, memory = sent_and_kept(ops, Residual(0.5), memory, unit, TopK(2), draw_of(step))
+        seen.append((sent.tolist(), residual_of(ops, memory, unit).tolist()))
+    assert seen == [([5, 0], [0, 1]), ([5, 0], [0, 1.5]), ([5, 0], [0, 1.75])]
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.25, 0.5])
+def test_what_decays_is_lost_and_nothing_else(ops, decay):
+    """The balance by the recurrence r' = decay (r + g - sent), exact for powers of two and few steps."""
+    unit, rng, memory, expected = unit_of((4, 9)), np.random.default_rng(3), {}, np.zeros(13)
+    for step in range(5):
+        gradient = 64.0 * rng.integers(-8, 9, unit.size)
+        memory, _ = absorbed(ops, Residual(decay), memory, unit, gradient.astype(np.float32))
+        sent, memory = sent_and_kept(ops, Residual(decay), memory, unit, TopK(4), draw_of(step))
+        expected = decay * (expected + gradient - sent)
+        np.testing.assert_array_equal(residual_of(ops, memory, unit), expected)
+    assert bool(np.count_nonzero(expected)) == (decay > 0)
+
+
+@pytest.mark.parametrize("decay", [-0.1, 1.1, float("nan"), "1", None, True])
+def test_a_decay_is_a_number_from_0_to_1(decay):
+    with pytest.raises(ConfigError) as raised:
+        Residual(decay)
+    assert str(raised.value) == f"Residual: decay must be a number from 0 to 1, got {decay!r}"
+
+
+@pytest.mark.parametrize("feedback", [Residual(), Residual(0.5)], ids=repr)
 @every_method
 @pytest.mark.parametrize("first", [True, False], ids=["first step", "later step"])
-def test_undo_leaves_no_trace_of_the_step(ops, method, first):
-    unit, rng, work = unit_of((4, 9)), np.random.default_rng(2), None
+def test_undo_leaves_no_trace_of_the_step(ops, method, first, feedback):
+    """Nothing was sent, so what decay would have taken is still there."""
+    unit, rng, memory = unit_of((4, 9)), np.random.default_rng(2), {}
     if not first:
-        work, _ = absorbed(ops, Residual(), None, unit, rng.integers(-1000, 1000, unit.size).astype(np.float32))
-        _, _, work = sent_and_kept(ops, Residual(), work, unit, method, KEY)
-    before = np.zeros(unit.size) if work is None else ops.to_numpy(work).copy()
-    key = derive(root(9), 9)
-    work, gradients = absorbed(ops, Residual(), work, unit, rng.integers(-1000, 1000, unit.size).astype(np.float32))
-    payload, _, work = sent_and_kept(ops, Residual(), work, unit, method, key)
-    undone = Residual().undo(ops, work, method, payload, key, gradients)
-    np.testing.assert_array_equal(ops.to_numpy(undone), before)
+        memory, _ = absorbed(ops, feedback, memory, unit, rng.integers(-1000, 1000, unit.size).astype(np.float32))
+        _, memory = sent_and_kept(ops, feedback, memory, unit, method, draw_of(0))
+    before = residual_of(ops, memory, unit)
+    memory, gradients = absorbed(ops, feedback, memory, unit, rng.integers(-1000, 1000, unit.size).astype(np.float32))
+    x, memory = feedback.complete(ops, memory, 2)
+    method.encode(ops, x, draw_of(9))
+    undone = feedback.undo(ops, memory, unit, gradients)
+    np.testing.assert_array_equal(residual_of(ops, undone, unit), before)
+    assert set(undone) == {"residual"}
 
 
-@pytest.mark.parametrize("feedback", [Residual(), NoFeedback()], ids=repr)
+@pytest.mark.parametrize("feedback", [Residual(), Residual(0.5), NoFeedback()], ids=repr)
 @pytest.mark.parametrize("sizes", [(6,), (2, 4)])
 @every_method
 def test_the_users_gradients_are_left_alone(ops, feedback, sizes, method):
     unit, gradient = unit_of(sizes), np.arange(1, 7, dtype=np.float32)
-    work = None
+    memory = {}
     for step in range(3):
-        work, gradients = absorbed(ops, feedback, work, unit, gradient)
-        key = derive(root(0), step)
-        payload, _, work = sent_and_kept(ops, feedback, work, unit, method, key)
+        memory, gradients = absorbed(ops, feedback, memory, unit, gradient)
+        if step < 2:
+            _, memory = sent_and_kept(ops, feedback, memory, unit, method, draw_of(step))
+        else:
+            memory = feedback.undo(ops, memory, unit, gradients)
         for slot, there in gradients:
             np.testing.assert_array_equal(ops.to_numpy(there), gradient[slot.start : slot.stop])
-    work = feedback.undo(ops, work, method, payload, key, gradients)
-    for slot, there in gradients:
-        np.testing.assert_array_equal(ops.to_numpy(there), gradient[slot.start : slot.stop])
 
 
-def test_without_feedback_a_lone_gradient_is_not_copied(ops):
+@pytest.mark.parametrize("feedback", [Residual(), NoFeedback()], ids=repr)
+@pytest.mark.parametrize("sizes", [(6,), (2, 4)])
+def test_what_else_is_remembered_is_left_alone(ops, feedback, sizes):
+    """The memory is shared with the exchange, which keeps vectors under names of its own."""
+    unit, gradient = unit_of(sizes), np.arange(1, 7, dtype=np.float32)
+    other = ops.from_numpy(np.arange(3.0))
+    memory, gradients = absorbed(ops, feedback, {"factor": other}, unit, gradient)
+    assert memory["factor"] is other
+    _, kept = sent_and_kept(ops, feedback, dict(memory), unit, TopK(2), draw_of(0))
+    assert kept["factor"] is other
+    undone = feedback.undo(ops, dict(memory), unit, gradients)
+    assert undone["factor"] is other
+    np.testing.assert_array_equal(ops.to_numpy(other), [0, 1, 2])
+
+
+def test_without_feedback_a_lone_gradient_is_not_copied_and_not_kept(ops):
     unit, gradient = unit_of((6,)), ops.from_numpy(np.ones(6, np.float32))
-    assert NoFeedback().absorb(ops, None, unit, unit.slots[0], gradient) is gradient
-    assert NoFeedback().keep(ops, gradient, unit, TopK(2), TopK(2).encode(ops, gradient, KEY), KEY) is None
+    memory = NoFeedback().absorb(ops, {}, unit, unit.slots[0], gradient)
+    x, memory = NoFeedback().complete(ops, memory, 3)
+    assert x is gradient
+    _, kept = sent_and_kept(ops, NoFeedback(), memory, unit, TopK(2), draw_of(0))
+    assert kept == {}
+    assert NoFeedback().undo(ops, memory, unit, []) == {}
 
 
 def test_without_feedback_several_gradients_share_a_buffer_that_serves_again(ops):
     unit = unit_of((2, 3))
-    work, _ = absorbed(ops, NoFeedback(), None, unit, np.arange(1, 6, dtype=np.float32))
-    np.testing.assert_array_equal(ops.to_numpy(work), [1, 2, 3, 4, 5])
-    _, _, kept = sent_and_kept(ops, NoFeedback(), work, unit, TopK(2), KEY)
-    assert kept is work
+    memory, _ = absorbed(ops, NoFeedback(), {}, unit, np.arange(1, 6, dtype=np.float32))
+    x, memory = NoFeedback().complete(ops, memory, 3)
+    np.testing.assert_array_equal(ops.to_numpy(x), [1, 2, 3, 4, 5])
+    _, kept = sent_and_kept(ops, NoFeedback(), memory, unit, TopK(2), draw_of(0))
     again, _ = absorbed(ops, NoFeedback(), kept, unit, np.full(5, 9, np.float32))
-    assert again is work
-    np.testing.assert_array_equal(ops.to_numpy(again), [9] * 5)  # nothing of the last step
-    assert NoFeedback().undo(ops, again, TopK(2), None, KEY, []) is again
+    assert NoFeedback().complete(ops, again, 3)[0] is x
+    np.testing.assert_array_equal(ops.to_numpy(x), [9] * 5)  # nothing of the last step
+    undone = NoFeedback().undo(ops, again, unit, [])
+    assert list(undone.values()) == [x]
 
 
 @pytest.mark.parametrize(("given_dtype", "work_dtype"), [("bfloat16", "float32"), ("float16", "float16"), ("float64", "float64")])
@@ -137,26 +204,27 @@ def test_a_lone_bfloat16_gradient_is_widened_because_horovod_reduces_none(given_
     """Only torch has the dtype."""
     ops, unit = TorchOps(), unit_of((3,), given_dtype)
     gradient = torch.tensor([1.0, -2.5, 3.0], dtype=getattr(torch, given_dtype))
-    work = NoFeedback().absorb(ops, None, unit, unit.slots[0], gradient)
-    assert ops.dtype(work) == work_dtype
-    assert work.tolist() == [1.0, -2.5, 3.0]
+    x, _ = NoFeedback().complete(ops, NoFeedback().absorb(ops, {}, unit, unit.slots[0], gradient), 1)
+    assert ops.dtype(x) == work_dtype
+    assert x.tolist() == [1.0, -2.5, 3.0]
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 @pytest.mark.parametrize("feedback", [Residual(), NoFeedback()], ids=repr)
 def test_several_narrow_gradients_are_gathered_up_in_float32(dtype, feedback):
     """And 2^-11 is added to 2 without loss, which neither bfloat16 nor float16 could hold."""
-    ops, work = TorchOps(), None
+    ops, memory = TorchOps(), {}
     unit = entire_model([Parameter("a", (1,), dtype), Parameter("b", (2,), dtype)])[0]
     for value, expected in ((2.0, 2.0), (2.0**-11, 2.0 + 2.0**-11 if feedback.remembers else 2.0**-11)):
         for slot in unit.slots:
             gradient = torch.full((slot.stop - slot.start,), value, dtype=getattr(torch, dtype))
-            work = feedback.absorb(ops, work, unit, slot, gradient)
-        assert (ops.dtype(work), work.tolist()) == ("float32", [expected] * 3)
+            memory = feedback.absorb(ops, memory, unit, slot, gradient)
+        x, memory = feedback.complete(ops, memory, 4)
+        assert (ops.dtype(x), x.tolist()) == ("float32", [expected] * 3)
 
 
 def test_only_error_feedback_is_state():
-    assert Residual().remembers
-    assert not NoFeedback().remembers
-    assert Residual() == Residual()
+    assert Residual().remembers == ("residual",)
+    assert NoFeedback().remembers == ()
+    assert Residual() == Residual(1) != Residual(0.5)
     assert repr(NoFeedback()) == "NoFeedback()"

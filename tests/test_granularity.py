@@ -40,6 +40,14 @@ def parts(units):
     return [slot.parameter for unit in units for slot in unit.slots]
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (5,), (2, 3, 4), (3, 0)])
+def test_a_unit_of_one_parameter_has_its_shape_and_one_of_several_is_a_vector(shape):
+    lone, other = parameter("a", shape), parameter("b", (7,))
+    assert [unit.shape for unit in layer_wise([lone, other])] == [shape, (7,)]
+    assert [unit.shape for unit in entire_model([lone])] == [shape]
+    assert [unit.shape for unit in entire_model([lone, other])] == [(lone.size + 7,)]
+
+
 @given(model=models)
 def test_layer_wise_is_one_unit_each(model):
     units = layer_wise(model)

@@ -1,6 +1,9 @@
 """What is refused and how it is said; and how each parameter is treated, spelled out by hand for a small model."""
 
+import re
+from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import pytest
 
@@ -61,9 +64,9 @@ def test_feedback_must_be_an_instance_or_a_truth_value(feedback):
     assert str(raised.value) == f"feedback must be None, True, False or an instance such as Residual(), got {feedback!r}"
 
 
-@pytest.mark.parametrize("exchange", ["reduce", "allreduce", None])
+@pytest.mark.parametrize("exchange", ["reduce", "allreduce", None, Reduce(), Reduce, 3])
 def test_the_exchange_must_be_legal_for_the_compressor(exchange):
-    with pytest.raises(ConfigError, match=f"{exchange!r}.*legal are auto, "):
+    with pytest.raises(ConfigError, match=f"{re.escape(repr(exchange))}.*legal are auto, "):
         options(exchange=exchange)
 
 
@@ -178,6 +181,10 @@ def test_a_pattern_must_match():
     [
         (TopK(10), None, Residual()),
         (RandomK(10), None, Residual()),
+        (RandomK(10, unbiased=True), None, NoFeedback()),
+        (RandomK(10, unbiased=True), True, Residual()),
+        (TopK(10), True, Residual()),
+        (TopK(10), Residual(0.5), Residual(0.5)),
         (Identity(), None, NoFeedback()),
         (Half(), None, NoFeedback()),
         (BFloat16(), None, NoFeedback()),
@@ -201,12 +208,67 @@ def test_feedback_is_on_exactly_where_the_method_is_biased_or_it_is_asked_for(co
         (RandomK(10), "gather", Gather()),
         (Half(), "gather", Gather()),
         (Identity(), "auto", Reduce()),
+        (RandomK(10), Gather(), Gather()),
+        (Half(), Reduce(), Reduce()),
     ],
 )
 def test_the_exchange_is_the_one_asked_for(compressor, asked, expected):
     for plan in build(MODEL, layer_wise, options(compressor=compressor, exchange=asked)):
         assert plan.exchange == expected
         assert plan.compressor == compressor
+
+
+@dataclass(frozen=True)
+class Own:
+    """A feedback a method brings along."""
+
+    remembers: ClassVar[tuple[str, ...]] = ("momentum", "residual")
+    absorb = complete = keep = undo = None
+
+
+class Demanding(Gather):
+    """An exchange that serves no fewer than 3 ranks, and remembers by shape, rank and number of ranks."""
+
+    def check(self, compressor, size):
+        if size < 3:
+            raise ConfigError(f"{compressor!r} among {size}")
+
+    def remembers(self, compressor, shape, rank, size):
+        return {"factor": shape[0] * 100 + rank * 10 + size}
+
+
+def test_a_method_may_bring_its_own_feedback():
+    """It is used where feedback is left open or asked for; not where it is refused or another one is given."""
+
+    class Bringing(TopK):
+        feedback: ClassVar = Own()
+
+    for asked, expected in ((None, Own()), (True, Own()), (False, NoFeedback()), (Residual(), Residual())):
+        (plan,) = build(MODEL, entire_model, options(compressor=Bringing(2), feedback=asked))
+        assert plan.feedback == expected
+
+
+def test_an_exchange_is_asked_whether_it_serves_so_many_ranks():
+    asked = options(exchange=Demanding())
+    for ranks in (1, 2):
+        with pytest.raises(ConfigError) as raised:
+            build(MODEL, layer_wise, asked, ranks)
+        assert str(raised.value) == f"{TopK(10)!r} among {ranks}"
+    assert build(MODEL, layer_wise, asked, 3)[0].exchange is asked.exchange
+
+
+def test_what_a_checkpoint_must_hold_of_a_unit():
+    """What feedback and exchange remember, the one as long as the unit, the other as it says."""
+
+    def remembered(scope, **changes):
+        return build(MODEL[:2], scope, options(**changes), 3)[0].remembers(1, 3)
+
+    assert remembered(layer_wise, compressor=Identity()) == remembered(layer_wise, feedback=False) == {}
+    assert remembered(layer_wise) == {"residual": 216}
+    assert remembered(entire_model) == {"residual": 224}
+    assert remembered(layer_wise, exchange=Demanding()) == {"residual": 216, "factor": 813}
+    assert remembered(entire_model, exchange=Demanding(), feedback=False) == {"factor": 22413}
+    assert remembered(entire_model, feedback=Own()) == {"momentum": 224, "residual": 224}
 
 
 def test_another_factor():

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from hvd_adaptive.ops.numpy_ops import NumpyOps
-from hvd_adaptive.prng import derive, root, sample
+from hvd_adaptive.ops.torch_ops import TorchOps
+from hvd_adaptive.prng import Draw, derive, root, sample, uniform
 
 NUMPY = NumpyOps()
 SIZES = [*range(1, 10), 16, 17, 31, 32, 33, 100, 127, 128, 129, 1000]
@@ -180,3 +181,84 @@ def test_global_generators_are_left_alone(ops):
     assert (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == before
     random.shuffle([1, 2, 3]), np.random.random(), torch.rand(1)
     assert drawn(derive(root(1), 2), 9, 50, ops) == first
+
+
+# ---- numbers between 0 and 1 -----------------------------------------------------------------------------------------------
+
+BLOCK = 32768
+
+
+def uniforms(key, n, ops=NUMPY):
+    numbers = uniform(ops, key, n, like=ops.from_numpy(np.zeros(1, np.float64)))
+    assert ops.dtype(numbers) == "float32"
+    return ops.to_numpy(numbers)
+
+
+def scalar_uniform(key, position):
+    """The upper 24 bits of the hash of the position in its block, as a fraction; each block has a key of its own."""
+    block, place = divmod(position, BLOCK)
+    high, low = scalar_derive(*key, block)
+    return (lowbias32(lowbias32(place ^ high) ^ low) >> 8) / 2**24
+
+
+@pytest.mark.parametrize("seed", [0, 1, -7, 2**40])
+def test_uniform_numbers_are_those_of_the_documented_hash(ops, seed):
+    key = derive(root(seed), 5)
+    found = uniforms(key, 2 * BLOCK + 10, ops)
+    for position in (0, 1, 2, 1000, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK - 1, 2 * BLOCK, 2 * BLOCK + 9):
+        assert float(found[position]) == scalar_uniform(key, position)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK])
+def test_uniform_numbers_are_as_many_as_asked_for_and_begin_alike(ops, n):
+    found = uniforms(root(3), n, ops)
+    assert found.shape == (n,)
+    assert found.tobytes() == uniforms(root(3), 3 * BLOCK)[:n].tobytes()
+    assert np.all((found >= 0) & (found < 1))
+    wide = found.astype(np.float64) * 2**24
+    assert np.all(wide == np.floor(wide))
+
+
+def test_uniform_numbers_are_the_same_bits_on_every_backend():
+    for key in keys(4):
+        assert uniforms(key, BLOCK + 100).tobytes() == uniforms(key, BLOCK + 100, TorchOps()).tobytes()
+
+
+def test_uniform_numbers_differ_by_key_and_by_block():
+    streams = [uniforms(key, 3 * BLOCK) for key in keys(4)]
+    blocks = [stream[start : start + BLOCK] for stream in streams for start in range(0, 3 * BLOCK, BLOCK)]
+    for one, other in itertools.combinations(blocks, 2):
+        assert np.count_nonzero(one == other) < 10  # of 2^15 pairs each with a chance of 2^-24
+        assert abs(np.corrcoef(one, other)[0, 1]) < 6 / math.sqrt(BLOCK)
+
+
+@pytest.mark.parametrize("key", keys(3), ids=["first", "second", "third"])
+def test_uniform_numbers_have_the_moments_of_uniform_ones(key):
+    """Mean 1/2 and variance 1/12, within 6 standard errors; neighbours are not correlated; all cells of 256 are as full."""
+    n = 200_000
+    x = uniforms(key, n).astype(np.float64)
+    assert abs(x.mean() - 0.5) < 6 / math.sqrt(12 * n)
+    assert abs(np.mean((x - 0.5) ** 2) - 1 / 12) < 6 * math.sqrt((1 / 80 - 1 / 144) / n)
+    assert abs(np.mean((x[1:] - 0.5) * (x[:-1] - 0.5))) < 6 / (12 * math.sqrt(n))
+    for cells in (np.floor(x * 256), np.floor(x * 2**24) % 256):  # the highest and the lowest of 24 bits
+        counts = np.bincount(cells.astype(int), minlength=256)
+        assert ((counts - n / 256) ** 2 / (n / 256)).sum() < chi_square_bound(255)
+
+
+@pytest.mark.parametrize("bit", range(24))
+def test_each_bit_of_a_uniform_number_is_set_in_half_of_them(bit):
+    n = 100_000
+    words = (uniforms(root(9), n).astype(np.float64) * 2**24).astype(np.int64)
+    assert abs(int((words >> bit & 1).sum()) - n / 2) < 6 * math.sqrt(n / 4)
+
+
+def test_parts_of_a_draw_are_streams_of_their_own():
+    """What is shared stays shared, what is a rank's own stays its own, and no two streams coincide."""
+    shared = root(5)
+    draws = [Draw(shared, derive(shared, rank + 1)) for rank in range(3)]
+    parts = {(rank, number): draw.part(number) for rank, draw in enumerate(draws) for number in range(50)}
+    for number in range(50):
+        assert len({parts[rank, number].shared for rank in range(3)}) == 1
+    everything = {draw.shared for draw in draws} | {draw.own for draw in draws}
+    everything |= {part.shared for part in parts.values()} | {part.own for part in parts.values()}
+    assert len(everything) == 1 + 3 + 50 + 150

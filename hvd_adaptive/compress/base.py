@@ -1,15 +1,28 @@
 """The compressor protocol: maths only, flat vector -> payload -> flat vector. Knows no network and no framework."""
 
 import math
-import numbers
-from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, Protocol, TypeAlias
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
-from hvd_adaptive.errors import ConfigError
+from hvd_adaptive.feedback import Feedback
 from hvd_adaptive.ops import Array, Ops
-from hvd_adaptive.prng import Key
+from hvd_adaptive.prng import Draw
 
-ExchangeName: TypeAlias = Literal["reduce", "gather"]
+ExchangeName: TypeAlias = Literal["reduce", "gather", "shared-support", "two-sided"]
+
+
+class Field(NamedTuple):
+    """One vector of a payload.
+
+    Attributes:
+        array: floats, or codes: whole numbers from 0 to below 2^bits.
+        bits: what each element takes on the wire; for floats the width of the dtype.
+        counted: True if its length is the number of elements kept, which may differ by rank.
+    """
+
+    array: Array
+    bits: int
+    counted: bool = False
 
 
 @dataclass(frozen=True)
@@ -17,75 +30,59 @@ class Payload:
     """What travels for one unit.
 
     Attributes:
-        arrays: vectors of the backend; the same number, dtypes and lengths on every rank.
+        fields: the same number, dtypes and, unless counted, lengths on every rank.
         n: elements of the unit it stands for.
         dtype: dtype of the unit's gradient, which decoding restores.
-        positions: of the values, where every rank knows them without being told; does not travel.
+        kept: how many of the ``n`` elements it carries.
+        support: positions of those, where every rank knows them without being told; does not travel.
     """
 
-    arrays: tuple[Array, ...]
+    fields: tuple[Field, ...]
     n: int
     dtype: str
-    positions: Array | None = None
+    kept: int
+    support: Array | None = None
 
 
 class Compressor(Protocol):
-    """One method as one frozen value. ``key`` is the same on every rank and differs by step and unit."""
+    """One method as one frozen value."""
 
     exchanges: ClassVar[tuple[ExchangeName, ...]]
     """The legal exchanges, the default first."""
 
-    biased: ClassVar[bool]
-    """True if E[D(C(x))] is not x: error feedback is then on by default."""
-
     carries_all: ClassVar[bool]
-    """True if every element travels, and so NaN and infinity do without help."""
+    """True if every element travels as a float, and so NaN and infinity do without help."""
 
-    def encode(self, ops: Ops, x: Array, key: Key) -> Payload:
-        """C(x) for ``x`` f[n]; does not change ``x``, may alias it."""
+    @property
+    def biased(self) -> bool:
+        """True if E[D(C(x))] is not x."""
 
-    def decode(self, ops: Ops, payload: Payload, key: Key, onto: Array | None = None, weight: float = 1.0) -> Array:
-        """``onto + weight * D(payload)``, f[n]; a new vector (or the payload's own) where ``onto`` is None; donates ``onto``."""
+    @property
+    def feedback(self) -> Feedback:
+        """What is kept back unless the user asks for something else."""
 
-    def keep_back(self, ops: Ops, x: Array, payload: Payload, key: Key) -> Array:
-        """``x - D(payload)`` for the payload of ``x``; donates ``x``."""
+    def omega(self, n: int) -> float:
+        """The least known bound with E||D(C(x))||^2 <= (1 + omega) ||x||^2 for ``x`` f[n]; infinite if there is none."""
 
-    def kept(self, n: int) -> int:
-        """How many of ``n`` elements travel."""
+    def encode(self, ops: Ops, x: Array, draw: Draw) -> Payload:
+        """C(x) for ``x`` f[n], n >= 1; does not change ``x``, may alias it."""
 
-    def poison(self, ops: Ops, payload: Payload) -> Payload:
-        """A payload of the same layout that tells every rank, alone or in a mean, that this rank's gradient was not finite."""
+    def decode(self, ops: Ops, payload: Payload, draw: Draw, onto: Array | None = None, weight: float = 1.0) -> Array:
+        """``onto + weight * D(payload)``, f[n]; a new vector (or the payload's own) where ``onto`` is None; donates ``onto``.
 
-    def is_poisoned(self, ops: Ops, payload: Payload) -> bool:
-        """True if the payload, or one of those it is the mean of, is a :meth:`poison`."""
+        ``draw`` is any rank's: only what is shared may be used.
+        """
 
+    def keep_back(self, ops: Ops, x: Array, payload: Payload, draw: Draw) -> Array:
+        """``x - D(payload)`` for the payload of ``x``; donates ``x``, of which it may keep what overflowed out."""
 
-class FloatPayload:
-    """Poison for codes with a float array: NaN, which survives a mean."""
-
-    def poison(self, ops: Ops, payload: Payload) -> Payload:
-        """See :meth:`Compressor.poison`."""
-        arrays = tuple(ops.full_like(a, math.nan) if ops.dtype(a).startswith("float") else a for a in payload.arrays)
-        return replace(payload, arrays=arrays)
-
-    def is_poisoned(self, ops: Ops, payload: Payload) -> bool:
-        """See :meth:`Compressor.is_poisoned`."""
-        return any(ops.starts_with_nan(a) for a in payload.arrays if ops.dtype(a).startswith("float"))
+    def positions(self, payload: Payload) -> Array | None:
+        """Of the elements that the payload carries; None if it carries all."""
 
 
-def check_factor(owner: str, factor: object) -> float:
-    """``factor`` as a float.
-
-    Raises:
-        ConfigError: if it is not a finite number >= 1.
-    """
-    try:
-        value = math.nan if isinstance(factor, bool) or not isinstance(factor, numbers.Real) else float(factor)
-    except OverflowError:  # an integer beyond any float
-        value = math.inf
-    if not 1 <= value < math.inf:
-        raise ConfigError(f"{owner}: factor must be a finite number >= 1 (10 keeps a tenth of the elements), got {factor!r}")
-    return value
+def dtype_bits(dtype: str) -> int:
+    """Bits of an element of a float or integer dtype."""
+    return int(dtype.lstrip("abcdefghijklmnopqrstuvwxyz"))
 
 
 def kept_count(factor: float, n: int) -> int:

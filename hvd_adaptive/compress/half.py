@@ -8,33 +8,24 @@ Differs   may be gathered, where the sum is then taken in the gradient's own pre
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
-from hvd_adaptive.compress.base import ExchangeName, FloatPayload, Payload
+from hvd_adaptive.compress.base import Payload
+from hvd_adaptive.compress.dense import Dense
 from hvd_adaptive.ops import Array, Ops
-from hvd_adaptive.prng import Key
+from hvd_adaptive.prng import Draw
 
 
 @dataclass(frozen=True)
-class Half(FloatPayload):
+class Half(Dense):
     """Send every element as float16, half the bytes of float32."""
 
-    exchanges: ClassVar[tuple[ExchangeName, ...]] = ("reduce", "gather")
-    biased: ClassVar[bool] = False
-    carries_all: ClassVar[bool] = True
+    def omega(self, n: int) -> float:
+        """(1 + 2^-11)^2 - 1 where no element is below 2^-14 or overflows"""
+        return (1 + 2.0**-11) ** 2 - 1
 
-    def encode(self, ops: Ops, x: Array, key: Key) -> Payload:
-        return Payload((ops.cast(x, "float16"),), ops.size(x), ops.dtype(x))
+    def shorten(self, ops: Ops, x: Array) -> Array:
+        return ops.cast(x, "float16")
 
-    def decode(self, ops: Ops, payload: Payload, key: Key, onto: Array | None = None, weight: float = 1.0) -> Array:
-        values = ops.cast(payload.arrays[0], payload.dtype)
-        if onto is None:
-            return values if weight == 1.0 else ops.scale(values, weight)
-        return ops.add_slice(onto, 0, values, weight)
-
-    def keep_back(self, ops: Ops, x: Array, payload: Payload, key: Key) -> Array:
-        rest = x - ops.cast(payload.arrays[0], payload.dtype)
-        return ops.where(abs(rest) < math.inf, rest, ops.zeros(payload.n, payload.dtype, like=x))  # an overflow is sent, not kept
-
-    def kept(self, n: int) -> int:
-        return n
+    def keep_back(self, ops: Ops, x: Array, payload: Payload, draw: Draw) -> Array:
+        rest = x - ops.cast(payload.fields[0].array, payload.dtype)  # not in place: of a float16 the payload is x itself
+        return ops.where(abs(rest) < math.inf, rest, ops.full_like(rest, 0.0))  # an overflow is sent, not kept

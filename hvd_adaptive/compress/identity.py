@@ -7,32 +7,23 @@ Differs   may be gathered or sent as one vector per unit, and widens bfloat16, w
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
-from hvd_adaptive.compress.base import ExchangeName, FloatPayload, Payload
+from hvd_adaptive.compress.base import Payload
+from hvd_adaptive.compress.dense import Dense
 from hvd_adaptive.ops import Array, Ops
-from hvd_adaptive.prng import Key
+from hvd_adaptive.prng import Draw
 
 
 @dataclass(frozen=True)
-class Identity(FloatPayload):
+class Identity(Dense):
     """Send every element as it is."""
 
-    exchanges: ClassVar[tuple[ExchangeName, ...]] = ("reduce", "gather")
-    biased: ClassVar[bool] = False
-    carries_all: ClassVar[bool] = True
+    def omega(self, n: int) -> float:
+        """0"""
+        return 0.0
 
-    def encode(self, ops: Ops, x: Array, key: Key) -> Payload:
-        return Payload((x,), ops.size(x), ops.dtype(x))
+    def shorten(self, ops: Ops, x: Array) -> Array:
+        return x
 
-    def decode(self, ops: Ops, payload: Payload, key: Key, onto: Array | None = None, weight: float = 1.0) -> Array:
-        (values,) = payload.arrays
-        if onto is None:
-            return values if weight == 1.0 else ops.scale(values, weight)
-        return ops.add_slice(onto, 0, values, weight)
-
-    def keep_back(self, ops: Ops, x: Array, payload: Payload, key: Key) -> Array:
-        return ops.zeros(payload.n, payload.dtype, like=x)  # x may travel at this moment, so it is not cleared in place
-
-    def kept(self, n: int) -> int:
-        return n
+    def keep_back(self, ops: Ops, x: Array, payload: Payload, draw: Draw) -> Array:
+        return ops.full_like(x, 0.0)  # the payload is x, or is what a mean made of it

@@ -72,4 +72,4 @@ def _text(description: dict[str, Any], key: str) -> str | None:
 
 def _gather(ops: Ops, collective: Collective, data: bytes, name: str) -> bytes:
     raw = ops.from_numpy(np.frombuffer(data, np.uint8).copy())
-    return bytes(ops.to_numpy(collective.wait(collective.allgather(raw, name))).tobytes())
+    return bytes(ops.to_numpy(collective.wait(collective.start("gather", raw, name))).tobytes())

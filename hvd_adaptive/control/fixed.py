@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from hvd_adaptive.compress.base import check_factor
+from hvd_adaptive import checks
 from hvd_adaptive.control.base import Observation
 
 
@@ -20,7 +20,7 @@ class Fixed:
     factor: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "factor", check_factor("Fixed", self.factor))
+        object.__setattr__(self, "factor", checks.factor("Fixed", self.factor))
 
     def start(self) -> None:
         return None

@@ -2,29 +2,30 @@
 
 from hvd_adaptive.compress.base import Compressor
 from hvd_adaptive.errors import ConfigError
-from hvd_adaptive.exchange.base import Exchange
+from hvd_adaptive.exchange.base import Exchange, Outcome, Round, Rounds, Situation
 from hvd_adaptive.exchange.gather import Gather
 from hvd_adaptive.exchange.reduce import Reduce
 
-__all__ = ["NAMES", "Exchange", "Gather", "Reduce", "choose"]
+__all__ = ["NAMES", "Exchange", "Gather", "Outcome", "Reduce", "Round", "Rounds", "Situation", "choose"]
 
 NAMES: dict[str, Exchange] = {"reduce": Reduce(), "gather": Gather()}
 """Every exchange under its name."""
 
 
-def choose(compressor: Compressor, requested: str) -> Exchange:
-    """The exchange called ``requested``, or with ``"auto"`` the compressor's default.
+def choose(compressor: Compressor, requested: str | Exchange) -> Exchange:
+    """``requested``, by itself or by its name, or with ``"auto"`` the compressor's default.
 
     Raises:
         ConfigError: if there is no such exchange, or the compressor may not use it.
     """
     if requested == "auto":
         return NAMES[compressor.exchanges[0]]
-    if requested not in NAMES:
+    exchange = requested if isinstance(requested, Exchange) else NAMES.get(requested)
+    if exchange is None:
         raise ConfigError(f"unknown exchange {requested!r}; legal are auto, {', '.join(NAMES)}")
-    if requested not in compressor.exchanges:
+    if exchange.name not in compressor.exchanges:
         raise ConfigError(
             f"{compressor!r} cannot use exchange={requested!r}: its code would be combined into something meaningless; "
             f"legal are auto, {', '.join(compressor.exchanges)}"
         )
-    return NAMES[requested]
+    return exchange

@@ -1,39 +1,120 @@
-"""The exchange protocol: how the payloads of all ranks become one mean."""
+"""The exchange protocol: how the payloads of all ranks become one mean.
 
-from typing import Any, ClassVar, Protocol
+An exchange is a generator: it yields the collective it needs next, is sent what that brought, and returns the outcome. So a unit
+starts its first collective while others still wait for gradients, and later ones of all units run side by side.
+"""
 
-from hvd_adaptive.collective import Collective
+import abc
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import ClassVar, TypeAlias
+
+from hvd_adaptive.collective import Kind
 from hvd_adaptive.compress.base import Compressor, ExchangeName, Payload
+from hvd_adaptive.feedback import KeepBack, Memory
 from hvd_adaptive.ops import Array, Ops
-from hvd_adaptive.prng import Key
+from hvd_adaptive.prng import Draw
 
 
-class Exchange(Protocol):
-    """Start sending a payload, and later decode the mean of what all ranks sent."""
+@dataclass(frozen=True)
+class Round:
+    """A collective that is needed next.
+
+    Attributes:
+        kind: which.
+        array: what this rank puts in.
+        splits: with ``"alltoall"``, how many elements go to each rank.
+    """
+
+    kind: Kind
+    array: Array
+    splits: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an exchange comes to.
+
+    Attributes:
+        mean: of D(C(x)) over ranks, f[n], the same bits on every rank; None if any rank was not healthy.
+        kept: elements that this rank sent.
+        keep_back: takes what this rank sent out of ``x``.
+        positions: of the elements this rank sent; None if it sent all.
+        memory: what the exchange remembers until the next step.
+    """
+
+    mean: Array | None
+    kept: int
+    keep_back: KeepBack
+    positions: Array | None = None
+    memory: Memory = field(default_factory=dict)
+
+
+Rounds: TypeAlias = Generator[Round, Array, Outcome]
+
+
+@dataclass(frozen=True)
+class Situation:
+    """All that an exchange is told besides the vector.
+
+    Attributes:
+        ops: the backend.
+        rank: of this process.
+        size: number of ranks.
+        step: steps done.
+        draw: the random streams.
+        shape: of the gradient if the unit is one parameter, else ``(n,)``.
+        memory: what this exchange, or another one, remembers of earlier steps.
+        checks: whether a gradient that is not finite must make every rank's outcome unhealthy.
+        healthy: False if ``checks`` and this rank's gradient was not finite.
+    """
+
+    ops: Ops
+    rank: int
+    size: int
+    step: int
+    draw: Draw
+    shape: tuple[int, ...]
+    memory: Memory
+    checks: bool = True
+    healthy: bool = True
+
+
+class Exchange(abc.ABC):
+    """Sends a compressed vector and comes to the mean of what all ranks sent."""
 
     name: ClassVar[ExchangeName]
 
-    def start(self, ops: Ops, collective: Collective, payload: Payload, name: str) -> Any:
-        """Start the collectives called ``name``. Returns what :meth:`wait` needs."""
-
-    def wait(self, collective: Collective, pending: Any) -> tuple[Array, ...]:
-        """What the collectives brought."""
-
-    def decode(
-        self,
-        ops: Ops,
-        received: tuple[Array, ...],
-        size: int,
-        own: Payload,
-        compressor: Compressor,
-        key: Key,
-        weight: float = 1.0,
-        checked: bool = True,
-    ) -> Array | None:
-        """``weight`` times the mean over ``size`` ranks of D(payload), f[n]; None if ``checked`` and one is poisoned.
-
-        The result is a function of what travelled only, summed in rank order, so every rank holds the same bits.
+    def check(self, compressor: Compressor, size: int) -> None:  # noqa: B027
+        """
+        Raises:
+            ConfigError: if it cannot serve this compressor among ``size`` ranks.
         """
 
-    def nbytes(self, ops: Ops, payload: Payload) -> int:
-        """Bytes handed to the collectives by this rank."""
+    def remembers(self, compressor: Compressor, shape: tuple[int, ...], rank: int, size: int) -> dict[str, int]:
+        """Lengths of the vectors that a checkpoint must hold, by name, of a unit of this ``shape``."""
+        return {}
+
+    @abc.abstractmethod
+    def rounds(self, compressor: Compressor, x: Array, situation: Situation) -> Rounds:
+        """Run the exchange of ``x`` f[n], n >= 1, which payloads may alias until the outcome, and which is not changed."""
+
+
+def unhealthy(payload: Payload | None = None) -> Outcome:
+    """The outcome where some rank's gradient was not finite."""
+    return Outcome(None, payload.kept if payload is not None else 0, lambda x: x)
+
+
+def outcome(ops: Ops, compressor: Compressor, payload: Payload, draw: Draw, mean: Array | None) -> Outcome:
+    """The outcome of an exchange of one payload of the whole unit."""
+    if mean is None:
+        return unhealthy(payload)
+    return Outcome(mean, payload.kept, lambda x: compressor.keep_back(ops, x, payload, draw), compressor.positions(payload))
+
+
+def average(ops: Ops, compressor: Compressor, payloads: list[Payload], draw: Draw) -> Array:
+    """The mean of what ``payloads`` decode to, summed in their order."""
+    total = None
+    for payload in payloads:
+        total = compressor.decode(ops, payload, draw, onto=total, weight=1 / len(payloads))
+    return total

@@ -76,6 +76,45 @@ class Ops(Protocol):
     def top_positions(self, x: Array, k: int) -> Array:
         """``i64[k]``: positions of the ``k`` elements of largest magnitude, exactly ``k`` under ties, in any order."""
 
+    def nonzero(self, mask: Array) -> Array:
+        """``i64[k]``: positions at which ``mask`` is true, in order."""
+
+    def sign(self, x: Array) -> Array:
+        """-1, 0 or 1 in the dtype of ``x``."""
+
+    def floor(self, x: Array) -> Array: ...
+
+    def at_most(self, x: Array, limit: float) -> Array:
+        """The smaller of each element and ``limit``."""
+
+    def row_max(self, x: Array, width: int) -> Array:
+        """``f[ceil(n / width)]``: the largest of each ``width`` elements in turn, of which none is negative."""
+
+    def row_sum(self, x: Array, width: int) -> Array:
+        """``f[ceil(n / width)]``: the sum of each ``width`` elements in turn."""
+
+    def row_norm(self, x: Array, width: int) -> Array:
+        """``f[ceil(n / width)]``: the Euclidean norm of each ``width`` elements in turn; the largest float where that is less."""
+
+    def repeat(self, x: Array, times: int, n: int) -> Array:
+        """``f[n]``: each element ``times`` times; ``x`` itself where it has a single one, which broadcasts."""
+
+    def matrix(self, x: Array, rows: int, columns: int) -> Array:
+        """``f[rows, columns]`` in row-major order, filled up with zeros; a view where nothing is missing."""
+
+    def matmul(self, x: Array, y: Array) -> Array: ...
+
+    def transpose(self, x: Array) -> Array: ...
+
+    def orthonormal(self, x: Array) -> Array:
+        """Orthonormal columns that span those of ``x`` f[rows, columns], rows >= columns; finite whatever their rank."""
+
+    def pack(self, codes: Array, bits: int) -> Array:
+        """``u8[bits * ceil(n / 8)]`` from whole numbers below 2^bits; see :mod:`hvd_adaptive.ops.packing`."""
+
+    def unpack(self, packed: Array, bits: int, n: int, dtype: str) -> Array:
+        """The inverse of :meth:`pack`."""
+
     def to_bfloat16_bits(self, x: Array) -> Array:
         """``i16[n]``: the bits of ``x`` rounded to the nearest bfloat16, ties to even."""
 

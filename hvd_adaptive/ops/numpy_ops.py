@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hvd_adaptive.ops import packing
+
 NDArray = npt.NDArray[Any]
 
 
@@ -84,6 +86,59 @@ class NumpyOps:
         if k >= x.size:
             return np.arange(x.size)
         return np.argpartition(np.abs(x), x.size - k)[x.size - k :]
+
+    def nonzero(self, mask: NDArray) -> NDArray:
+        return np.flatnonzero(mask)
+
+    def sign(self, x: NDArray) -> NDArray:
+        return np.sign(x)
+
+    def floor(self, x: NDArray) -> NDArray:
+        return np.floor(x)
+
+    def at_most(self, x: NDArray, limit: float) -> NDArray:
+        return np.minimum(x, x.dtype.type(limit))
+
+    def row_max(self, x: NDArray, width: int) -> NDArray:
+        return self._rows(x, width).max(1)
+
+    def row_sum(self, x: NDArray, width: int) -> NDArray:
+        return self._rows(x, width).sum(1)
+
+    def row_norm(self, x: NDArray, width: int) -> NDArray:
+        rows = self._rows(x, width).astype(np.float64, copy=False)
+        largest = np.abs(rows).max(1)
+        safe = np.where(largest > 0, largest, 1.0)  # squares of the largest floats would overflow, of the smallest vanish
+        with np.errstate(over="ignore"):
+            norms = largest * np.sqrt(np.square(rows / safe[:, None]).sum(1))
+        return np.minimum(norms, np.finfo(x.dtype).max).astype(x.dtype)
+
+    def repeat(self, x: NDArray, times: int, n: int) -> NDArray:
+        return x if x.size == 1 else np.repeat(x, times)[:n]
+
+    def matrix(self, x: NDArray, rows: int, columns: int) -> NDArray:
+        if x.size < rows * columns:
+            x = np.concatenate([x, np.zeros(rows * columns - x.size, x.dtype)])
+        return x.reshape(rows, columns)
+
+    def matmul(self, x: NDArray, y: NDArray) -> NDArray:
+        product: NDArray = x @ y
+        return product
+
+    def transpose(self, x: NDArray) -> NDArray:
+        return x.T
+
+    def orthonormal(self, x: NDArray) -> NDArray:
+        return np.linalg.qr(x)[0]
+
+    def pack(self, codes: NDArray, bits: int) -> NDArray:
+        return packing.pack(self, codes, bits)
+
+    def unpack(self, packed: NDArray, bits: int, n: int, dtype: str) -> NDArray:
+        return packing.unpack(self, packed, bits, n, dtype)
+
+    def _rows(self, x: NDArray, width: int) -> NDArray:
+        return self.matrix(x, -(-x.size // width), width)
 
     def to_bfloat16_bits(self, x: NDArray) -> NDArray:
         bits = self.cast(x, "float32").view(np.uint32)

@@ -8,11 +8,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from hvd_adaptive.ops import packing
+from hvd_adaptive.ops.numpy_ops import NumpyOps
+
 _DTYPES = {
     name: getattr(torch, name)
     for name in ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
 }
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+_NUMPY = NumpyOps()
 
 
 class TorchOps:
@@ -92,6 +96,64 @@ class TorchOps:
         if k >= x.numel():
             return torch.arange(x.numel(), device=x.device)
         return torch.topk(x.abs(), k, sorted=False).indices
+
+    def nonzero(self, mask: Tensor) -> Tensor:
+        return mask.nonzero().view(-1)
+
+    def sign(self, x: Tensor) -> Tensor:
+        return torch.sign(x)
+
+    def floor(self, x: Tensor) -> Tensor:
+        return torch.floor(x)
+
+    def at_most(self, x: Tensor, limit: float) -> Tensor:
+        return torch.clamp(x, max=limit)
+
+    def row_max(self, x: Tensor, width: int) -> Tensor:
+        return self._rows(x, width).amax(1)
+
+    def row_sum(self, x: Tensor, width: int) -> Tensor:
+        return self._rows(x, width).sum(1)
+
+    def row_norm(self, x: Tensor, width: int) -> Tensor:
+        rows = self._rows(x, width)
+        if x.dtype == torch.float64:  # squares of the largest floats would overflow, of the smallest vanish
+            largest = rows.abs().amax(1)
+            rows = rows / torch.where(largest > 0, largest, 1.0)[:, None]
+            norms = largest * torch.linalg.vector_norm(rows, dim=1)
+        else:
+            norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+        return norms.clamp(max=torch.finfo(x.dtype).max).to(x.dtype)
+
+    def repeat(self, x: Tensor, times: int, n: int) -> Tensor:
+        return x if x.numel() == 1 else x.repeat_interleave(times)[:n]
+
+    def matrix(self, x: Tensor, rows: int, columns: int) -> Tensor:
+        if x.numel() < rows * columns:
+            x = torch.nn.functional.pad(x, (0, rows * columns - x.numel()))
+        return x.view(rows, columns)
+
+    def matmul(self, x: Tensor, y: Tensor) -> Tensor:
+        return x @ y
+
+    def transpose(self, x: Tensor) -> Tensor:
+        return x.t()
+
+    def orthonormal(self, x: Tensor) -> Tensor:
+        return torch.linalg.qr(x)[0]
+
+    def pack(self, codes: Tensor, bits: int) -> Tensor:
+        if codes.device.type == "cpu":  # the same steps; numpy's overhead on short vectors is a tenth of torch's
+            return torch.from_numpy(_NUMPY.pack(codes.numpy(), bits))
+        return packing.pack(self, codes, bits)
+
+    def unpack(self, packed: Tensor, bits: int, n: int, dtype: str) -> Tensor:
+        if packed.device.type == "cpu":
+            return torch.from_numpy(_NUMPY.unpack(packed.numpy(), bits, n, dtype))
+        return packing.unpack(self, packed, bits, n, dtype)
+
+    def _rows(self, x: Tensor, width: int) -> Tensor:
+        return self.matrix(x, -(-x.numel() // width), width)
 
     def to_bfloat16_bits(self, x: Tensor) -> Tensor:
         return x.to(torch.bfloat16).view(torch.int16)

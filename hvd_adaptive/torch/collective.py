@@ -5,7 +5,10 @@ from typing import Any
 import horovod.torch as hvd
 import torch
 
+from hvd_adaptive.collective import Kind
 from hvd_adaptive.errors import ConfigError
+
+_OPS = {"mean": hvd.Average, "sum": hvd.Sum, "max": hvd.Max}
 
 
 class HorovodCollective:
@@ -36,12 +39,14 @@ class HorovodCollective:
         """This rank's place among the members; -1 if it is none."""
         self.size = len(self.ranks)
 
-    def allreduce(self, x: torch.Tensor, name: str) -> int:
-        return int(hvd.allreduce_async(x, name=name, op=hvd.Average, process_set=self.process_set))
-
-    def allgather(self, x: torch.Tensor, name: str) -> int:
-        return int(hvd.allgather_async(x, name=name, process_set=self.process_set))
+    def start(self, kind: Kind, x: torch.Tensor, name: str, splits: tuple[int, ...] = ()) -> int:
+        if kind == "gather":
+            return int(hvd.allgather_async(x, name=name, process_set=self.process_set))
+        if kind == "alltoall":
+            return int(hvd.alltoall_async(x, torch.tensor(splits, dtype=torch.int32), name=name, process_set=self.process_set))
+        return int(hvd.allreduce_async(x, name=name, op=_OPS[kind], process_set=self.process_set))
 
     def wait(self, handle: Any) -> torch.Tensor:
-        result: torch.Tensor = hvd.synchronize(handle)
-        return result
+        result = hvd.synchronize(handle)
+        joined: torch.Tensor = result[0] if isinstance(result, tuple) else result  # alltoall also tells the lengths
+        return joined

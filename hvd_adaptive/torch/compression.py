@@ -11,8 +11,9 @@ from horovod.torch.compression import Compressor as HorovodCompressor
 
 from hvd_adaptive.compress import Compressor
 from hvd_adaptive.control import REFUSED, Controller, agree, largest
-from hvd_adaptive.engine import Engine, InFlight
+from hvd_adaptive.engine import Engine, Flight
 from hvd_adaptive.errors import ConfigError, HvdAdaptiveError, StateError
+from hvd_adaptive.exchange import Exchange
 from hvd_adaptive.feedback import Feedback
 from hvd_adaptive.granularity import Parameter, Unit
 from hvd_adaptive.monitor import Meter, Monitor, Stats
@@ -33,7 +34,7 @@ class _Context:
 
     place: Place
     gradient: torch.Tensor
-    riding: InFlight | None
+    riding: Flight | None
 
 
 class TorchCompression(HorovodCompressor):  # type: ignore[misc]
@@ -45,8 +46,8 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
         named_parameters: ``model.named_parameters()``, as for ``DistributedOptimizer``. Frozen parameters are left alone.
         compressor: the method, such as ``TopK(factor=100)``.
         controller: decides the factor from step to step; None keeps the compressor's.
-        feedback: None for error feedback where the method is biased, True or False to force it.
-        exchange: ``"auto"``, ``"reduce"`` or ``"gather"``.
+        feedback: None for what the method calls for, True or False to force error feedback, or one such as ``Residual(0.9)``.
+        exchange: ``"auto"``, the name of one that is legal for the method, or an exchange such as ``TwoSided(master=...)``.
         dense_below: parameters of fewer elements go dense; None for the scope's default.
         exclude: name patterns (``"*.bias"``) of parameters that go dense.
         process_set: the optimizer's; all ranks by default.
@@ -69,7 +70,7 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
         *,
         controller: Controller | None = None,
         feedback: bool | Feedback | None = None,
-        exchange: str = "auto",
+        exchange: str | Exchange = "auto",
         dense_below: int | None = None,
         exclude: str | Iterable[str] = (),
         process_set: hvd.ProcessSet = hvd.global_process_set,
@@ -103,7 +104,7 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
         self._parameters = {name: p for name, p in given.items() if p.requires_grad}
         if not self._parameters:
             raise ConfigError("every parameter is frozen (requires_grad=False); there is no gradient to compress")
-        plans = build([described(*item) for item in self._parameters.items()], self._units, options)
+        plans = build([described(*item) for item in self._parameters.items()], self._units, options, self._collective.size)
         self._places = {
             slot.parameter.name: Place(number, slot, plan.rides, plan.untouched and slot.parameter.dtype != "bfloat16")
             for number, plan in enumerate(plans)
@@ -147,8 +148,9 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
         # A rank outside the process set, which its optimizer should not have called, takes part in Horovod's collectives only.
         riding = self._steps.take(place, tensor) if place.rides or self._collective.member else None
         if riding is not None:
-            sent = riding.sent.arrays[0]
-            # Horovod reduces in place, but undoing the step would need what was sent.
+            assert riding.round is not None  # noqa: S101 - what rides is in its first and only round
+            sent = riding.round.array
+            # Horovod reduces in place, but what is kept back is told from what was sent.
             return sent.clone() if riding.plan.feedback.remembers else sent, _Context(place, tensor, riding)
         sign = token.make(tensor, hvd.rank(), first=place.slot.parameter.name not in self._proven)
         self._meter.add_bytes(sign.nbytes)
@@ -230,7 +232,8 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
             StateError: between ``backward()`` and ``step()``.
         """
         state.check_between_steps(bool(self._steps.current.arrived))
-        return state.pack(self._description, self._collective, self._steps.done, self._steps.residuals(), self._steps.control)
+        memory = self._steps.memory(self._collective.rank, self._collective.size)
+        return state.pack(self._description, self._collective, self._steps.done, memory, self._steps.control)
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Continue from :meth:`state_dict`.
@@ -240,10 +243,7 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
                 between ``backward()`` and ``step()``.
         """
         state.check_between_steps(bool(self._steps.current.arrived))
-        units = self._steps.units()
-        state.check(saved, self._description, self._collective, units)
-        residuals = {
-            name: residual.to(self._parameters[units[name].slots[0].parameter.name].device, copy=True)
-            for name, residual in saved["residuals"].items()
-        }
-        self._steps.restore(saved["steps"], saved["control"], residuals)
+        remembered = self._steps.remembered(self._collective.rank, self._collective.size)
+        state.check(saved, self._description, self._collective, remembered)
+        devices = {name: parameter.device for name, parameter in self._parameters.items()}
+        self._steps.restore(saved["steps"], saved["control"], saved["memory"], devices)

@@ -1,29 +1,29 @@
 """What a checkpoint of a compression object holds, and whether it fits the object it is loaded into."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from hvd_adaptive.collective import Collective
 from hvd_adaptive.control.agreement import differences
 from hvd_adaptive.errors import StateError
-from hvd_adaptive.granularity import Unit
 
-_FORMAT = 1
-_KEYS = {"format", "description", "rank", "ranks", "steps", "residuals", "control"}
+Remembered: TypeAlias = Mapping[str, Mapping[str, tuple[str, int]]]
+"""Dtype and length of each vector that must be saved, by unit and name."""
+
+_FORMAT = 2
+_KEYS = {"format", "description", "rank", "ranks", "steps", "memory", "control"}
 
 
 def check_between_steps(under_way: bool) -> None:
     """
     Raises:
-        StateError: if a step is under way, when part of the gradients sits in the residuals.
+        StateError: if a step is under way, when part of the gradients is in the memory.
     """
     if under_way:
         raise StateError("a step is under way; save and load after optimizer.step(), not between backward() and step()")
 
 
-def pack(
-    description: dict[str, Any], collective: Collective, steps: int, residuals: dict[str, Any], control: Any
-) -> dict[str, Any]:
+def pack(description: dict[str, Any], collective: Collective, steps: int, memory: dict[str, Any], control: Any) -> dict[str, Any]:
     """The state as plain values and tensors."""
     return {
         "format": _FORMAT,
@@ -31,12 +31,12 @@ def pack(
         "rank": collective.rank,
         "ranks": collective.size,
         "steps": steps,
-        "residuals": residuals,
+        "memory": memory,
         "control": control,
     }
 
 
-def check(saved: dict[str, Any], description: dict[str, Any], collective: Collective, units: Mapping[str, Unit]) -> None:
+def check(saved: dict[str, Any], description: dict[str, Any], collective: Collective, remembered: Remembered) -> None:
     """
     Raises:
         StateError: if ``saved`` is no such state, or one of another configuration, model, rank or number of ranks.
@@ -54,11 +54,18 @@ def check(saved: dict[str, Any], description: dict[str, Any], collective: Collec
         )
     if not isinstance(saved["steps"], int) or saved["steps"] < 0:
         raise StateError(f"the number of steps must be an integer >= 0, got {saved['steps']!r}")
-    for name, residual in saved["residuals"].items():
-        unit = units.get(name)
-        if unit is None or tuple(residual.shape) != (unit.size,) or str(residual.dtype) != f"torch.{unit.dtype}":
-            legal = "no such unit keeps a residual" if unit is None else f"{unit.dtype}[{unit.size}] is expected"
-            raise StateError(f"the residual of unit {name!r} is {residual.dtype}{list(residual.shape)}, but {legal}")
-    lost = sorted(set(units) - set(saved["residuals"])) if saved["steps"] else []
+    _check_memory(saved["memory"], remembered, complete=saved["steps"] > 0)
+
+
+def _check_memory(memory: dict[str, dict[str, Any]], remembered: Remembered, *, complete: bool) -> None:
+    given = {(unit, name): array for unit, arrays in memory.items() for name, array in arrays.items()}
+    legal = {(unit, name): form for unit, forms in remembered.items() for name, form in forms.items()}
+    for (unit, name), array in given.items():
+        form = legal.get((unit, name))
+        if form is None or (str(array.dtype), tuple(array.shape)) != (f"torch.{form[0]}", (form[1],)):
+            expected = "no such unit keeps one" if form is None else f"{form[0]}[{form[1]}] is expected"
+            raise StateError(f"the {name} of unit {unit!r} is {array.dtype}{list(array.shape)}, but {expected}")
+    lost = sorted(set(legal) - set(given)) if complete else []
     if lost:
-        raise StateError(f"the state holds no residual of {', '.join(map(repr, lost[:5]))} ({len(lost)} in all); it is damaged")
+        shown = ", ".join(f"the {name} of {unit!r}" for unit, name in lost[:5])
+        raise StateError(f"the state does not hold {shown} ({len(lost)} missing in all); it is damaged")

@@ -1,4 +1,4 @@
-"""Keeps what lives from step to step, work vectors and the controller's state, and what lives within one."""
+"""Keeps what lives from step to step, the units' memories and the controller's state, and what lives within one."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -8,9 +8,10 @@ from typing import Any
 import torch
 
 from hvd_adaptive.control import Controller, Observation
-from hvd_adaptive.engine import Arrivals, Engine, InFlight
+from hvd_adaptive.engine import Arrivals, Engine, Flight
 from hvd_adaptive.errors import ConfigError
-from hvd_adaptive.granularity import Slot, Unit
+from hvd_adaptive.feedback import Memory
+from hvd_adaptive.granularity import Slot
 from hvd_adaptive.monitor import Meter
 from hvd_adaptive.plan import UnitPlan
 
@@ -39,7 +40,7 @@ class Step:
     arrived: set[str] = field(default_factory=set)
     returned: int = 0
     arrivals: dict[int, Arrivals] = field(default_factory=lambda: defaultdict(Arrivals))
-    flights: dict[int, InFlight] = field(default_factory=dict)
+    flights: dict[int, Flight] = field(default_factory=dict)
     means: dict[int, torch.Tensor] | None = None
 
 
@@ -65,7 +66,7 @@ class Steps:
         self.done = 0
         self.current = Step()
         self.control: Any = None if self._controller is None else self._controller.start()
-        self._work: dict[int, torch.Tensor] = {}
+        self._memory = defaultdict[int, Memory](dict)
 
     def arrive(self, name: str) -> None:
         """Note that the gradient of ``name`` came.
@@ -81,8 +82,8 @@ class Steps:
             )
         self.current.arrived.add(name)
 
-    def take(self, place: Place, gradient: torch.Tensor) -> InFlight | None:
-        """Absorb a gradient; if it completes its unit, encode it, and send it unless it rides on an allreduce of the caller's.
+    def take(self, place: Place, gradient: torch.Tensor) -> Flight | None:
+        """Absorb a gradient; if it completes its unit, launch it, and send it unless it rides on an allreduce of the caller's.
 
         Returns:
             the unit, if its payload must ride.
@@ -90,29 +91,29 @@ class Steps:
         Raises:
             ConfigError: if the unit's gradients live on several devices.
         """
-        plan, arrivals, work = self._plan(place.unit), self.current.arrivals[place.unit], self._work.get(place.unit)
-        if work is not None and work.device != gradient.device:
-            raise ConfigError(
-                f"unit {plan.unit.name!r} has gradients on {work.device} and {gradient.device}; a unit lives on one device, so "
-                "use LayerWise, or build the compression object after the model has its final place"
-            )
+        plan, arrivals, memory = self._plan(place.unit), self.current.arrivals[place.unit], self._memory[place.unit]
+        for kept in memory.values():
+            if kept.device != gradient.device:
+                raise ConfigError(
+                    f"unit {plan.unit.name!r} has gradients on {kept.device} and {gradient.device}; a unit lives on one device, "
+                    "so use LayerWise, or build the compression object after the model has its final place"
+                )
+        flight = None
         with self._meter.time("compress"):
-            work = self._engine.absorb(plan, work, arrivals, place.slot, gradient)
-            flight = None
+            memory = self._engine.absorb(plan, memory, arrivals, place.slot, gradient)
             if len(arrivals.gradients) == len(plan.unit.slots):
-                flight, work = self._engine.encode(plan, work, arrivals, self.done)
-        self._keep(place.unit, work)
+                flight, memory = self._engine.launch(plan, memory, arrivals, self.done)
+        self._memory[place.unit] = memory
         if flight is None or plan.rides:
             return flight
-        self.current.flights[place.unit] = self._engine.send(flight)
+        self._engine.send(flight)
+        self.current.flights[place.unit] = flight
         return None
 
-    def give_ridden(self, place: Place, flight: InFlight, averaged: torch.Tensor) -> torch.Tensor:
+    def give_ridden(self, place: Place, flight: Flight, averaged: torch.Tensor) -> torch.Tensor:
         """The gradient to use, flat, of a unit whose payload rode."""
-        mean: torch.Tensor
-        mean, work = self._engine.decode(flight, (averaged,), self._work.get(place.unit))
-        self._keep(place.unit, work)
-        return mean
+        self._engine.advance(flight, averaged)
+        return self._settle(place.unit, flight)
 
     def give_untouched(self, place: Place, averaged: torch.Tensor) -> torch.Tensor:
         """The gradient to use of a unit that Horovod reduced as it was."""
@@ -122,11 +123,9 @@ class Steps:
     def give(self, place: Place, weight: float) -> torch.Tensor:
         """The gradient to use, flat, of a slot of a unit that was sent. The first call of a step receives all units."""
         if self.current.means is None:
-            means = {}
-            for number, flight in self.current.flights.items():
-                means[number], work = self._engine.receive(flight, self._work.get(number), weight)
-                self._keep(number, work)
-            self.current.means = means
+            flights = self.current.flights
+            self._engine.collect(list(flights.values()))
+            self.current.means = {number: self._settle(number, flight, weight) for number, flight in flights.items()}
         return self.current.means[place.unit][place.slot.start : place.slot.stop]
 
     def finish(self) -> None:
@@ -136,32 +135,45 @@ class Steps:
             self.control = self._controller.observe(self.control, Observation(self.done))
         self.current = Step()
 
-    def units(self) -> dict[str, Unit]:
-        """Those that keep a residual, by name."""
-        return {plan.unit.name: plan.unit for plan in self._plans if plan.feedback.remembers}
-
-    def residuals(self) -> dict[str, torch.Tensor]:
-        """Copies of the residuals by unit."""
+    def remembered(self, rank: int, size: int) -> dict[str, dict[str, tuple[str, int]]]:
+        """Dtype and length of each vector that a checkpoint holds, by unit and name."""
         return {
-            self._plans[number].unit.name: work.clone()
-            for number, work in self._work.items()
-            if self._plans[number].feedback.remembers
+            plan.unit.name: {name: (plan.unit.dtype, length) for name, length in lengths.items()}
+            for plan in self._plans
+            if (lengths := plan.remembers(rank, size))
         }
 
-    def restore(self, done: int, control: Any, residuals: Mapping[str, torch.Tensor]) -> None:
-        """Continue after ``done`` steps; takes the ``residuals`` over."""
+    def memory(self, rank: int, size: int) -> dict[str, dict[str, torch.Tensor]]:
+        """Copies of those vectors."""
+        legal = self.remembered(rank, size)
+        names = {plan.unit.name: number for number, plan in enumerate(self._plans)}
+        return {
+            unit: {name: array.clone() for name, array in self._memory[names[unit]].items() if name in entries}
+            for unit, entries in legal.items()
+            if names[unit] in self._memory
+        }
+
+    def restore(
+        self,
+        done: int,
+        control: Any,
+        memory: Mapping[str, Mapping[str, torch.Tensor]],
+        devices: Mapping[str, torch.device],
+    ) -> None:
+        """Continue after ``done`` steps with copies of the saved ``memory``, on the ``devices`` of the parameters."""
         self.restart()
         self.done = done
         self.control = control
-        numbers = {plan.unit.name: number for number, plan in enumerate(self._plans) if plan.feedback.remembers}
-        self._work = {numbers[name]: residual for name, residual in residuals.items()}
+        for number, plan in enumerate(self._plans):
+            if plan.unit.name in memory:
+                device = devices[plan.unit.slots[0].parameter.name]
+                self._memory[number] = {name: array.to(device, copy=True) for name, array in memory[plan.unit.name].items()}
 
     def _plan(self, number: int) -> UnitPlan:
         plan = self._plans[number]
         return plan if self._controller is None or plan.dense else plan.at(self._controller.decide(self.control))
 
-    def _keep(self, number: int, work: torch.Tensor | None) -> None:
-        if work is None:
-            self._work.pop(number, None)
-        else:
-            self._work[number] = work
+    def _settle(self, number: int, flight: Flight, weight: float = 1.0) -> torch.Tensor:
+        mean: torch.Tensor
+        mean, self._memory[number] = self._engine.settle(flight, self._memory[number], weight)
+        return mean

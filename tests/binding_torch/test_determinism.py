@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from training import building, flat, model, optimizer_for, train, trained
+from training import building, exchanges_of, flat, model, optimizer_for, train, trained
 
 import hvd_adaptive.torch as hva
 from hvd_adaptive import BFloat16, Half, Identity, RandomK, TopK
@@ -29,7 +29,7 @@ def test_global_random_state_is_untouched(ranks: Any, scope: str) -> None:
     def on_rank() -> Any:
         found = {}
         for method in METHODS:
-            for exchange in method.exchanges:
+            for exchange in exchanges_of(method):
                 module = model()
                 states = [random_states()]
                 compression = building(scope, method, exchange=exchange)(module)
@@ -58,7 +58,7 @@ def test_the_same_seed_repeats_whatever_the_global_seed(ranks: Any, scope: str, 
         torch.manual_seed(global_seed)
         np.random.seed(global_seed)
         random.seed(global_seed)
-        return [trained(building(scope, method, exchange=exchange, seed=5), STEPS)[0] for exchange in method.exchanges]
+        return [trained(building(scope, method, exchange=exchange, seed=5), STEPS)[0] for exchange in exchanges_of(method)]
 
     (first, _), (again, _) = ranks(2).run(on_rank, 1), ranks(2).run(on_rank, 2)
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))

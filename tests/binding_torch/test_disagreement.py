@@ -47,7 +47,11 @@ def partly_frozen(named: list[tuple[str, nn.Parameter]]) -> list[tuple[str, nn.P
 
 
 DIFFERENT: dict[str, tuple[Build, Build, list[str]]] = {
-    "compressor": (plain, entire(RandomK(20), exchange="gather"), ["compressor", "TopK(factor=20.0)", "RandomK(factor=20.0)"]),
+    "compressor": (
+        plain,
+        entire(RandomK(20), exchange="gather"),
+        ["compressor", "TopK(factor=20.0)", "RandomK(factor=20.0, unbiased=False)"],
+    ),
     "factor": (plain, entire(TopK(21)), ["compressor", "factor=20.0", "factor=21.0"]),
     "scope": (plain, lambda: building("layer-wise", TopK(20))(model()), ["scope", "entire-model", "layer-wise"]),
     "seed": (plain, entire(TopK(20), seed=7), ["seed", "0", "7"]),

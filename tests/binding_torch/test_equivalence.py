@@ -6,7 +6,7 @@ import horovod.torch as hvd
 import pytest
 import torch
 from torch import nn
-from training import batches, flat, model, optimizer_for, trained
+from training import batches, flat, model, optimizer_for, residuals, trained
 
 import hvd_adaptive.torch as hva
 from hvd_adaptive import BFloat16, Half, Identity, RandomK, TopK
@@ -51,7 +51,7 @@ def parameters_and_balance(scope: str, compressor: Any, exchange: str) -> tuple[
         received += torch.cat([p.grad.flatten() for p in module.parameters()])
         with optimizer.skip_synchronize():
             optimizer.step()
-    saved = compression.state_dict()["residuals"]
+    saved = residuals(compression.state_dict())
     order = ["model"] if scope == "entire-model" else [n for n, _ in module.named_parameters()]
     if scope == "bucketed":
         order = sorted(saved, reverse=True)

@@ -9,7 +9,19 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from training import attempt_soon, batches, building, distributed, flat, loss_of, model, optimizer_for, train
+from training import (
+    attempt_soon,
+    batches,
+    building,
+    distributed,
+    exchanges_of,
+    flat,
+    loss_of,
+    model,
+    optimizer_for,
+    residuals,
+    train,
+)
 
 import hvd_adaptive.torch as hva
 from hvd_adaptive import AgreementError, BFloat16, ConfigError, Half, Identity, RandomK, TopK
@@ -389,7 +401,7 @@ def test_every_method_takes_every_dtype(ranks: Any, scope: str, compressor: Any,
     def on_rank() -> list[torch.Tensor]:
         ends = []
         for dtypes in DTYPES:
-            for exchange in compressor.exchanges:
+            for exchange in exchanges_of(compressor):
                 module = Mixed(*dtypes)
                 compression = building(scope, compressor, exchange=exchange, feedback=feedback)(module)
                 fit(module, sgd(module, compression), 2)
@@ -417,9 +429,9 @@ def test_float64_gradients_are_kept_back_in_float64(ranks: Any, scope: str) -> N
             received += sum(p.grad.sum() for p in module.parameters())
             with optimizer.skip_synchronize():
                 optimizer.step()
-        residuals = compression.state_dict()["residuals"].values()
-        assert all(r.dtype == torch.float64 for r in residuals)
-        kept = sum(r.sum() for r in residuals)
+        kept_back = residuals(compression.state_dict()).values()
+        assert all(r.dtype == torch.float64 for r in kept_back)
+        kept = sum(r.sum() for r in kept_back)
         assert kept.abs() > 1e-3
         return float(hvd.allreduce((total - kept).view(1), name="balance") - received)
 
@@ -466,7 +478,7 @@ def test_an_infinite_gradient_on_one_rank_is_skipped_by_all(ranks: Any, size: in
         for step in range(5):
             scaled_step(module, optimizer, scaler, step, spoil=float("inf") if step == 2 else None)
             stats = compression.stats()
-            kept = compression.state_dict()["residuals"]
+            kept = residuals(compression.state_dict())
             seen.append((flat(module), kept, scaler.get_scale(), stats.steps, stats.nonfinite_steps))
         return seen
 
@@ -495,7 +507,7 @@ def test_what_feedback_keeps_of_dense_methods_survives_infinity(ranks: Any, scop
         seen = []
         for step in range(3):
             scaled_step(module, optimizer, scaler, step, spoil=float("inf") if step == 1 else None)
-            seen.append(compression.state_dict()["residuals"])
+            seen.append(residuals(compression.state_dict()))
         return seen, compression.stats().nonfinite_steps
 
     for (before, after, later), nonfinite in ranks(2).run(on_rank):

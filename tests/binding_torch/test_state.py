@@ -9,7 +9,7 @@ import pytest
 import torch
 from rank_pool import RankPool
 from torch import nn
-from training import batches, building, flat, loss_of, model, optimizer_for, train
+from training import batches, building, flat, loss_of, model, optimizer_for, residuals, train
 
 import hvd_adaptive.torch as hva
 from hvd_adaptive import RandomK, StateError, TopK
@@ -97,8 +97,9 @@ def test_a_run_goes_on_in_new_processes_bit_for_bit(ranks: Any, new_processes: R
         for case, (end, state), (again, again_state) in zip(CASES, uninterrupted[rank], resumed[rank], strict=True):
             assert torch.equal(end, again), case
             assert state["steps"] == again_state["steps"] == STEPS
-            assert set(state["residuals"]) == set(again_state["residuals"]) != set()
-            assert all(torch.equal(state["residuals"][unit], r) for unit, r in again_state["residuals"].items()), case
+            kept, again_kept = residuals(state), residuals(again_state)
+            assert set(kept) == set(again_kept) != set()
+            assert all(torch.equal(kept[unit], r) for unit, r in again_kept.items()), case
     assert not torch.equal(new_processes.run(without_residuals)[0], uninterrupted[0][0][0]), "residuals make no difference"
 
 
@@ -128,12 +129,12 @@ def test_a_state_is_not_changed_by_going_on(ranks: Any) -> None:
         module, compression, optimizer = built("entire-model", TopK(20))
         train(module, optimizer, 2)
         saved = compression.state_dict()
-        kept = saved["residuals"]["model"].clone()
+        kept = residuals(saved)["model"].clone()
         train(module, optimizer, 2, first=2)
         other, other_compression, other_optimizer = built("entire-model", TopK(20))
         other_compression.load_state_dict(saved)
         train(other, other_optimizer, 1)
-        return kept, saved["residuals"]["model"], compression.state_dict()["residuals"]["model"]
+        return kept, residuals(saved)["model"], residuals(compression.state_dict())["model"]
 
     for kept, saved, later in ranks(2).run(on_rank):
         assert torch.equal(kept, saved)
@@ -207,7 +208,7 @@ def test_a_refused_state_changes_nothing(ranks: Any) -> None:
         with pytest.raises(StateError):
             compression.load_state_dict(saved)
         after = compression.state_dict()
-        return before["steps"], after["steps"], before["residuals"]["model"], after["residuals"]["model"]
+        return before["steps"], after["steps"], residuals(before)["model"], residuals(after)["model"]
 
     for steps, steps_after, residual, residual_after in ranks(2).run(on_rank):
         assert steps == steps_after == 2
@@ -250,6 +251,7 @@ GARBAGE: dict[str, Any] = {
     "nothing": None,
     "a list": [1, 2],
     "a later format": {"format": 99},
+    "an earlier format": {"format": 1},
 }
 
 
@@ -259,32 +261,48 @@ def test_what_is_no_state_is_refused(ranks: Any, name: str) -> None:
 
     def on_rank() -> str:
         _, compression, _ = built("entire-model", TopK(20))
-        given = compression.state_dict() | garbage if name == "a later format" else garbage
+        given = compression.state_dict() | garbage if str(name).endswith("format") else garbage
         with pytest.raises(StateError) as caught:
             compression.load_state_dict(given)
         return str(caught.value)
 
     for message in ranks(2).run(on_rank):
         assert "no state of a compression object" in message
-        assert "residuals" in message
+        assert "control, description, format, memory, rank, ranks, steps" in message
 
 
-@pytest.mark.parametrize("name", ["residual of another size", "residual of no unit", "residual of another dtype"])
+DAMAGE = {
+    "of another size": ({"model": {"residual": torch.zeros(3)}}, "torch.float32[3], but float32[3905] is expected"),
+    "of two dimensions": (
+        {"model": {"residual": torch.zeros(5, 781)}},
+        "torch.float32[5, 781], but float32[3905] is expected",
+    ),
+    "of no unit": ({"0.weight": {"residual": torch.zeros(1200)}}, "torch.float32[1200], but no such unit keeps one"),
+    "of another dtype": (
+        {"model": {"residual": torch.zeros(3905, dtype=torch.float64)}},
+        "torch.float64[3905], but float32[3905] is expected",
+    ),
+    "of another name": (
+        {"model": {"residual": torch.zeros(3905), "momentum": torch.zeros(3905)}},
+        "torch.float32[3905], but no such unit keeps one",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(DAMAGE))
 def test_a_damaged_state_is_refused(ranks: Any, name: str) -> None:
-    damage = {
-        "residual of another size": {"model": torch.zeros(3)},
-        "residual of no unit": {"0.weight": torch.zeros(1200)},
-        "residual of another dtype": {"model": torch.zeros(3905, dtype=torch.float64)},
-    }[name]
+    damage, reason = DAMAGE[name]
+    (unit,) = damage
+    vector = list(damage[unit])[-1]
 
     def on_rank() -> str:
         module, compression, optimizer = built("entire-model", TopK(20))
         train(module, optimizer, 1)
         with pytest.raises(StateError) as caught:
-            compression.load_state_dict(compression.state_dict() | {"residuals": damage})
+            compression.load_state_dict(compression.state_dict() | {"memory": damage})
         return str(caught.value)
 
-    assert all(next(iter(damage)) in message for message in ranks(2).run(on_rank))
+    assert ranks(2).run(on_rank) == [f"the {vector} of unit {unit!r} is {reason}"] * 2
 
 
 @pytest.mark.parametrize("scope", SCOPES)
@@ -328,7 +346,7 @@ def test_reset_makes_it_as_new(ranks: Any, scope: str, method: Any) -> None:
         assert (again.steps, again.factors, again.elements_sent) == (stats.steps, stats.factors, stats.elements_sent)
 
 
-@pytest.mark.parametrize("change", [{"residuals": {}}, {"steps": "3"}, {"steps": -1}], ids=str)
+@pytest.mark.parametrize("change", [{"memory": {}}, {"memory": {"model": {}}}, {"steps": "3"}, {"steps": -1}], ids=str)
 def test_a_state_with_a_part_missing_is_refused(ranks: Any, change: dict[str, Any]) -> None:
     def on_rank() -> None:
         module, compression, optimizer = built("entire-model", TopK(20))
@@ -351,7 +369,7 @@ def test_a_parameter_may_be_named_like_a_unit(ranks: Any, scope: str) -> None:
         optimizer.step()
         state = compression.state_dict()
         compression.load_state_dict(state)
-        kept = {name: residual.numel() for name, residual in compression.state_dict()["residuals"].items()}
+        kept = {name: residual.numel() for name, residual in residuals(compression.state_dict()).items()}
         return kept, len(compression.stats().factors)
 
     kept = {"model": 60} if scope == "entire-model" else {"bucket0": 60}

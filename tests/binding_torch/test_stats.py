@@ -12,7 +12,7 @@ import pytest
 import torch
 from horovod.torch import mpi_ops
 from torch import nn
-from training import batches, building, distributed, flat, flat_gradient, loss_of, model, optimizer_for, train
+from training import batches, building, distributed, flat, flat_gradient, loss_of, model, optimizer_for, residuals, train
 
 import hvd_adaptive.torch as hva
 from hvd_adaptive import BFloat16, Half, Identity, JsonLines, Memory, RandomK, Stats, TopK
@@ -151,10 +151,17 @@ def test_bytes_are_those_that_horovod_was_handed(runs: Any, stock_bytes: int, ke
 @pytest.mark.parametrize("groups", GROUPS)
 @pytest.mark.parametrize("scope", SCOPES)
 def test_bytes_are_those_that_each_method_needs(runs: Any, scope: str, groups: Any) -> None:
-    """By hand: elements kept times bytes of each, buffers of a gather filled up to eights, and the tokens."""
+    """By hand: elements kept times bytes of each, positions in as few bits as will do, 8 in so many bytes, buffers of a
+    gather filled up to eights, and the tokens.
+    """
 
-    def gathered(bytes_each: int, kept: dict[str, int]) -> int:
-        return STEPS * sum(-(-k * bytes_each // 8) * 8 for k in kept.values()) + TOKEN_BYTES
+    def gathered(bytes_each: int, kept: dict[str, int], bits: Callable[[int], int] = lambda _: 0) -> int:
+        packed = {unit: bits(SIZES[scope][unit]) * -(-k // 8) for unit, k in kept.items()}
+        return STEPS * sum(-(-(k * bytes_each + packed[unit]) // 8) * 8 for unit, k in kept.items()) + TOKEN_BYTES
+
+    def position_bits(size: int) -> int:
+        """The least b with 2^b >= size."""
+        return next(b for b in range(64) if 2**b >= size)
 
     def reduced(bytes_each: int, kept: dict[str, int]) -> int:
         riding = [k for unit, k in kept.items() if unit in SHAPES or unit == "bucket1"]
@@ -163,7 +170,7 @@ def test_bytes_are_those_that_each_method_needs(runs: Any, scope: str, groups: A
 
     kept, whole = KEPT[scope], SIZES[scope]
     expected = {
-        (TopK(20), "gather"): gathered(8, kept),
+        (TopK(20), "gather"): gathered(4, kept, position_bits),
         (RandomK(20), "reduce"): reduced(4, kept),
         (RandomK(20), "gather"): gathered(4, kept),
         (Half(), "reduce"): reduced(2, whole),
@@ -428,7 +435,7 @@ def under_control(scope: str, compressor: Any, exchange: str) -> Any:
         factors.append(compression.stats().factors)
         sent.append(compression.stats().bytes_sent)
         counts.append(counted.nbytes)
-    kept = residuals_in_order(scope, compression.state_dict()["residuals"])
+    kept = residuals_in_order(scope, residuals(compression.state_dict()))
     missing = hvd.allreduce(gradients - kept, name="missing") - received
     return flat(module), float(missing.abs().max() / gradients.abs().max()), factors, memory.records, sent, counts
 
@@ -495,8 +502,9 @@ def test_after_reset_all_is_as_if_just_built(ranks: Any, scope: str, compressor:
         )  # ranks are known by the second run, so its first tokens are smaller
         assert first == second
         first_state, second_state = states
-        assert first_state["residuals"].keys() == second_state["residuals"].keys()
-        assert first_state["residuals"], "nothing was kept back"
-        for unit, residual in first_state["residuals"].items():
-            assert torch.equal(residual, second_state["residuals"][unit])
+        first_kept, second_kept = residuals(first_state), residuals(second_state)
+        assert first_kept.keys() == second_kept.keys()
+        assert first_kept, "nothing was kept back"
+        for unit, residual in first_kept.items():
+            assert torch.equal(residual, second_kept[unit])
         assert (first_state["steps"], first_state["control"]) == (second_state["steps"], second_state["control"])

@@ -15,6 +15,7 @@ from hvd_adaptive.compress.base import kept_count
         ("bfloat16", {}, BFloat16()),
         ("topk", {"factor": 100}, TopK(factor=100)),
         ("randomk", {"factor": 2.5}, RandomK(factor=2.5)),
+        ("randomk", {"factor": 2.5, "unbiased": True}, RandomK(factor=2.5, unbiased=True)),
     ],
 )
 def test_each_name_gives_its_method(name, options, expected):
@@ -29,7 +30,8 @@ def test_names_lead_to_different_methods():
 def test_an_unknown_name_is_told_the_legal_ones(name):
     with pytest.raises(ConfigError) as raised:
         compressor(name)
-    assert str(raised.value) == f"unknown compressor {name!r}; legal are identity, half, bfloat16, topk, randomk"
+    assert list(NAMES)[:5] == ["identity", "half", "bfloat16", "topk", "randomk"]
+    assert str(raised.value) == f"unknown compressor {name!r}; legal are {', '.join(NAMES)}"
 
 
 def test_an_unknown_option_is_told_the_legal_ones():

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from hvd_adaptive import ConfigError, TopK
-from hvd_adaptive.prng import Key
+from hvd_adaptive.prng import Draw, Key
 
-KEY = Key(1, 2)
+DRAW = Draw(Key(1, 2), Key(3, 4))
 vectors = st.sampled_from([16, 32, 64]).flatmap(
     lambda bits: hnp.arrays(f"float{bits}", st.integers(1, 60), elements=st.floats(-6e4, 6e4, width=bits, allow_nan=False))
 )
@@ -17,16 +17,16 @@ vectors = st.sampled_from([16, 32, 64]).flatmap(
 
 def sent(ops, method, x):
     """Values, positions and the decoded vector."""
-    payload = method.encode(ops, ops.from_numpy(x), KEY)
-    values, positions = (ops.to_numpy(a) for a in payload.arrays)
-    return values, positions, ops.to_numpy(method.decode(ops, payload, KEY))
+    payload = method.encode(ops, ops.from_numpy(x), DRAW)
+    values, positions = (ops.to_numpy(f.array) for f in payload.fields)
+    return values, positions, ops.to_numpy(method.decode(ops, payload, DRAW))
 
 
 @given(x=vectors, factor=st.floats(1, 100))
 def test_values_are_the_largest_and_stand_where_they_stood(ops, x, factor):
     values, positions, y = sent(ops, TopK(factor), x)
     k = values.size
-    assert (values.dtype, positions.dtype) == (x.dtype, np.dtype(np.int32))
+    assert (values.dtype, positions.dtype) == (x.dtype, np.dtype(np.int64))
     np.testing.assert_array_equal(np.sort(np.abs(values)), np.sort(np.abs(x))[x.size - k :])
     assert len(set(positions.tolist())) == positions.size == k
     expected = np.zeros_like(x)
@@ -63,7 +63,7 @@ BY_HAND = [
 @pytest.mark.parametrize("fill", [0.0, 1.0, -3.0])
 def test_keeps_exactly_k_even_when_all_elements_tie(ops, n, factor, k, fill):
     values, positions, y = sent(ops, TopK(factor), np.full(n, fill, np.float32))
-    assert TopK(factor).kept(n) == values.size == len(set(positions.tolist())) == k
+    assert values.size == len(set(positions.tolist())) == k
     assert np.count_nonzero(y) == (k if fill else 0)
 
 
@@ -84,10 +84,19 @@ def test_a_gradient_with_nan_is_encoded_without_trouble(ops):
     assert values.size == len(set(positions.tolist())) == 4
 
 
+@pytest.mark.parametrize(
+    ("n", "bits"), [(1, 0), (2, 1), (3, 2), (4, 2), (5, 3), (128, 7), (129, 8), (1000, 10), (1024, 10), (1025, 11)]
+)
+def test_positions_travel_in_as_few_bits_as_tell_n_of_them_apart(ops, n, bits):
+    payload = TopK(2).encode(ops, ops.from_numpy(np.ones(n, np.float32)), DRAW)
+    assert [(field.bits, field.counted) for field in payload.fields] == [(32, False), (bits, False)]
+    assert payload.kept == payload.fields[1].array.shape[0]
+
+
 def test_keeping_back_needs_no_copy(ops):
     x = ops.from_numpy(np.array([5.0, -6.0, 1.0, 2.0]))
-    payload = TopK(2).encode(ops, x, KEY)
-    kept = TopK(2).keep_back(ops, x, payload, KEY)
+    payload = TopK(2).encode(ops, x, DRAW)
+    kept = TopK(2).keep_back(ops, x, payload, DRAW)
     assert kept is x
     np.testing.assert_array_equal(ops.to_numpy(kept), [0, 0, 1, 2])
 

@@ -47,12 +47,12 @@ def test_equal_descriptions_cost_32_bytes(ops):
             self.rank, self.size, self.wait = collective.rank, collective.size, collective.wait
             self._collective = collective
 
-        def allgather(self, x, name):
-            handed.append((ops.dtype(x), ops.size(x)))
-            return self._collective.allgather(x, name)
+        def start(self, kind, x, name, splits=()):
+            handed.append((kind, ops.dtype(x), ops.size(x)))
+            return self._collective.start(kind, x, name, splits)
 
     Loopback(3, ops).run(lambda collective: agree(ops, Counting(collective), BASE, "handshake"))
-    assert handed == [("uint8", 32)] * 3
+    assert handed == [("gather", "uint8", 32)] * 3
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 8])

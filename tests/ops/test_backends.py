@@ -1,5 +1,6 @@
 """Both backends against expressions that use neither: plain numpy, struct's bytes, and a table of all bfloat16 values."""
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -297,6 +298,145 @@ def test_operations_that_donate_nothing_leave_their_input_alone(ops):
     ops.all_finite(x)
     ops.concat([x, x])
     same(ops.to_numpy(x), original)
+
+
+# ---- selections and rows ---------------------------------------------------------------------------------------------------
+
+
+@given(x=hnp.arrays(np.int64, st.integers(0, 30), elements=st.integers(-2, 2)))
+def test_nonzero_gives_positions_in_order(ops, x):
+    found = ops.to_numpy(ops.nonzero(ops.from_numpy(x) > 0))
+    assert found.dtype == np.int64
+    assert found.shape == (sum(v > 0 for v in x.tolist()),)
+    assert found.tolist() == [place for place, value in enumerate(x.tolist()) if value > 0]
+
+
+@given(x=finite_vectors())
+def test_sign_floor_and_at_most(ops, x):
+    there = ops.from_numpy(x)
+    assert ops.to_numpy(ops.floor(there)).tolist() == [math.floor(float(v)) for v in x]
+    assert ops.dtype(ops.floor(there)) == x.dtype.name
+    assert ops.to_numpy(ops.sign(there)).tolist() == [(v > 0) - (v < 0) for v in x.tolist()]
+    assert ops.dtype(ops.sign(there)) == x.dtype.name
+    for limit in (-1.5, 0.0, 20.0):
+        capped = ops.to_numpy(ops.at_most(there, limit))
+        assert capped.dtype == x.dtype
+        assert capped.tolist() == [min(float(v), limit) for v in x]
+    same(ops.to_numpy(there), x)
+
+
+WIDTHS = [1, 2, 3, 7, 8, 100]
+
+
+def rows(x, width):
+    """``x`` in pieces of ``width``, the last one maybe shorter."""
+    return [x[start : start + width] for start in range(0, x.size, width)]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("n", [1, 2, 7, 8, 9, 23, 100, 101])
+def test_row_max_sum_and_norm(ops, dtype, width, n):
+    """Of what is left over in the last row too."""
+    x = np.random.default_rng([n, width]).uniform(-1, 1, n).astype(dtype)
+    magnitudes, wide = np.abs(x), x.astype(np.float64)
+    largest = ops.to_numpy(ops.row_max(ops.from_numpy(magnitudes), width))
+    same(largest, np.array([row.max() for row in rows(magnitudes, width)], dtype))
+    eps = float(np.finfo(dtype).eps)
+    sums = ops.to_numpy(ops.row_sum(ops.from_numpy(x), width))
+    assert (sums.dtype, sums.size) == (np.dtype(dtype), -(-n // width))
+    expected = np.array([math.fsum(row.tolist()) for row in rows(wide, width)])
+    assert np.all(np.abs(sums - expected) <= min(width, n) * eps * np.array([np.abs(row).sum() for row in rows(wide, width)]))
+    norms = ops.to_numpy(ops.row_norm(ops.from_numpy(x), width))
+    assert (norms.dtype, norms.size) == (np.dtype(dtype), -(-n // width))
+    expected = np.array([math.sqrt(math.fsum(v * v for v in row.tolist())) for row in rows(wide, width)])
+    np.testing.assert_allclose(norms.astype(np.float64), expected, rtol=max(eps, 64 * 2.0**-52), atol=0)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size"), [("float32", 1e30), ("float32", 1e-30), ("float32", 1e-44), ("float16", 4e4), ("float16", 1e-6)]
+    + [("float64", size) for size in (1e30, 1e200, 1e-200, 1e-300)]
+)  # fmt: skip
+def test_a_norm_neither_overflows_nor_vanishes_on_its_way(ops, dtype, size):
+    """3 and 4 make 5, whose square may not be a float. A subnormal's last bit may be lost."""
+    x = (np.array([3.0, -4.0, 0.0, 0.0, 0.0, 12.0, 5.0]) / 13 * size).astype(dtype)
+    found = ops.to_numpy(ops.row_norm(ops.from_numpy(x), 3)).tolist()
+    exact = [math.hypot(*row.astype(np.float64).tolist()) for row in rows(x, 3)]
+    least = float(np.finfo(dtype).smallest_subnormal)
+    for value, expected in zip(found, exact, strict=True):
+        assert abs(value - expected) <= float(np.finfo(dtype).eps) * expected + least
+    assert found[0] > 0
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_a_norm_beyond_the_largest_float_is_the_largest(ops, dtype):
+    most = np.finfo(dtype).max
+    found = ops.to_numpy(ops.row_norm(ops.from_numpy(np.array([most, -most, most, 0, 0, 0], dtype)), 3))
+    same(found, np.array([most, 0], dtype))
+
+
+@pytest.mark.parametrize(("size", "times", "n"), [(3, 4, 12), (3, 4, 9), (3, 4, 10), (2, 1, 2), (5, 2, 9)])
+def test_repeat(ops, size, times, n):
+    x = np.arange(1.0, size + 1).astype(np.float32)
+    expected = [x[place // times] for place in range(n)]
+    same(ops.to_numpy(ops.repeat(ops.from_numpy(x), times, n)), np.array(expected, np.float32))
+
+
+def test_a_single_element_is_not_repeated(ops):
+    x = ops.from_numpy(np.array([7.0]))
+    assert ops.repeat(x, 100, 37) is x
+
+
+@pytest.mark.parametrize(("n", "rows", "columns"), [(6, 2, 3), (5, 2, 3), (1, 3, 3), (4, 2, 3), (4, 4, 1), (4, 1, 4)])
+def test_a_matrix_is_filled_up_with_zeros(ops, n, rows, columns):
+    x = np.arange(1.0, n + 1)
+    there = ops.from_numpy(x)
+    expected = [[x[i * columns + j] if i * columns + j < n else 0.0 for j in range(columns)] for i in range(rows)]
+    matrix = ops.matrix(there, rows, columns)
+    same(ops.to_numpy(matrix), np.array(expected))
+    if n == rows * columns:  # a view
+        matrix[0, 0] = 99.0
+        assert float(there[0]) == 99.0
+    else:
+        same(ops.to_numpy(there), x)
+
+
+def test_matmul_and_transpose(ops):
+    a, b = ops.matrix(ops.from_numpy(np.arange(6.0)), 2, 3), ops.matrix(ops.from_numpy(np.arange(12.0) - 3), 3, 4)
+    product = [[sum((3 * i + k) * (4 * k + j - 3) for k in range(3)) for j in range(4)] for i in range(2)]
+    same(ops.to_numpy(ops.matmul(a, b)), np.array(product, np.float64))
+    same(ops.to_numpy(ops.flatten(ops.transpose(a))), np.array([0.0, 3, 1, 4, 2, 5]))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (5, 1), (5, 5), (40, 3), (257, 8)])
+def test_orthonormal_columns_span_the_given_ones(ops, dtype, rows, columns):
+    """Q^T Q = I, and what Q Q^T leaves of the columns is rounding."""
+    x = np.random.default_rng([rows, columns]).standard_normal((rows, columns)).astype(dtype)
+    found = ops.orthonormal(ops.from_numpy(x))
+    q = ops.to_numpy(found).astype(np.float64)
+    eps = float(np.finfo(dtype).eps)
+    assert (q.shape, ops.dtype(found)) == (x.shape, dtype)
+    assert np.abs(q.T @ q - np.eye(columns)).max() <= 20 * columns * eps
+    assert np.abs(q @ (q.T @ x) - x).max() <= 20 * columns * eps * np.linalg.norm(x)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("case", ["zero", "twins", "one column zero", "huge", "tiny"])
+def test_orthonormal_is_finite_whatever_the_rank(ops, dtype, case):
+    x = np.random.default_rng(4).standard_normal((12, 3)).astype(dtype)
+    x = {
+        "zero": np.zeros_like(x),
+        "twins": x[:, [0, 0, 1]],
+        "one column zero": x * np.array([1, 0, 1], dtype),
+        "huge": x * np.dtype(dtype).type(1e18),
+        "tiny": x * np.dtype(dtype).type(1e-30),
+    }[case]
+    q = ops.to_numpy(ops.orthonormal(ops.from_numpy(x))).astype(np.float64)
+    eps = float(np.finfo(dtype).eps)
+    assert np.isfinite(q).all()
+    assert np.abs(q.T @ q - np.eye(3)).max() <= 100 * eps
+    assert np.abs(q @ (q.T @ x) - x).max() <= 100 * eps * np.abs(x).max()
 
 
 # ---- bfloat16 --------------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import hvd_adaptive.torch as hva
+from hvd_adaptive.exchange import NAMES as EXCHANGES
 
 Compress = Callable[[nn.Module], Any]
 """Builds the ``compression=`` object for a model."""
@@ -68,6 +69,17 @@ def train(module: nn.Module, optimizer: Any, steps: int, *, first: int = 0, pass
         for inputs, targets in batches(passes, hvd.rank(), first=step * passes):
             loss_of(module, inputs, targets).backward()
         optimizer.step()
+
+
+def exchanges_of(compressor: Any) -> list[str]:
+    """Names of the exchanges that it may use."""
+    return [name for name in compressor.exchanges if name in EXCHANGES]
+
+
+def residuals(state: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """The residuals in the state of a compression object, by unit; it must remember nothing else."""
+    assert all(set(memory) == {"residual"} for memory in state["memory"].values())
+    return {unit: memory["residual"] for unit, memory in state["memory"].items()}
 
 
 def flat(module: nn.Module) -> torch.Tensor:

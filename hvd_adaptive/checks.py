@@ -1,0 +1,53 @@
+"""Checks of the numbers users hand to methods, feedbacks and controllers."""
+
+import math
+import numbers
+
+from hvd_adaptive.errors import ConfigError
+
+
+def number(owner: str, name: str, value: object, least: float, most: float = math.inf, hint: str = "") -> float:
+    """``value`` as a float.
+
+    Raises:
+        ConfigError: if it is not a finite number from ``least`` to ``most``.
+    """
+    try:
+        found = math.nan if isinstance(value, bool) or not isinstance(value, numbers.Real) else float(value)
+    except OverflowError:  # an integer beyond any float
+        found = math.inf
+    if not (least <= found <= most and found < math.inf):
+        legal = f"a finite number >= {least:g}" if most == math.inf else f"a number from {least:g} to {most:g}"
+        raise ConfigError(f"{owner}: {name} must be {legal}{hint and f' ({hint})'}, got {value!r}")
+    return found
+
+
+def count(owner: str, name: str, value: object, most: int = 2**30, hint: str = "") -> int:
+    """``value`` as an int.
+
+    Raises:
+        ConfigError: if it is not a whole number from 1 to ``most``.
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not 1 <= int(value) <= most:
+        raise ConfigError(f"{owner}: {name} must be a whole number from 1 to {most}{hint and f' ({hint})'}, got {value!r}")
+    return int(value)
+
+
+def flag(owner: str, name: str, value: object) -> bool:
+    """``value``.
+
+    Raises:
+        ConfigError: if it is neither True nor False.
+    """
+    if not isinstance(value, bool):
+        raise ConfigError(f"{owner}: {name} must be True or False, got {value!r}")
+    return value
+
+
+def factor(owner: str, value: object) -> float:
+    """A compression factor as a float.
+
+    Raises:
+        ConfigError: if it is not a finite number >= 1.
+    """
+    return number(owner, "factor", value, 1, hint="10 keeps a tenth of the elements")

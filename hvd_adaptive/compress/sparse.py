@@ -1,0 +1,53 @@
+"""What methods share that keep some elements as they are and drop the others."""
+
+import abc
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hvd_adaptive.compress.base import ExchangeName, Field, Payload, dtype_bits
+from hvd_adaptive.feedback import Feedback, Residual
+from hvd_adaptive.ops import Array, Ops
+from hvd_adaptive.prng import Draw
+
+
+@dataclass(frozen=True)
+class Sparse(abc.ABC):
+    """Sends values f[k] and positions of ceil(log2 n) bits each. A method says which."""
+
+    exchanges: ClassVar[tuple[ExchangeName, ...]] = ("gather", "shared-support", "two-sided")
+    carries_all: ClassVar[bool] = False
+    biased: ClassVar[bool] = True
+    feedback: ClassVar[Feedback] = Residual()
+    counted: ClassVar[bool] = True
+    """True if ranks may keep different numbers of elements."""
+
+    @abc.abstractmethod
+    def select(self, ops: Ops, x: Array, draw: Draw) -> Array:
+        """``i64[k]``: distinct positions of the elements to keep."""
+
+    def omega(self, n: int) -> float:
+        """0"""
+        return 0.0
+
+    def encode(self, ops: Ops, x: Array, draw: Draw) -> Payload:
+        return self.at(ops, x, self.select(ops, x, draw))
+
+    def at(self, ops: Ops, x: Array, positions: Array) -> Payload:
+        """The payload of the elements of ``x`` at ``positions``."""
+        n = ops.size(x)
+        values = ops.take(x, positions)
+        bits = (n - 1).bit_length()
+        fields = Field(values, dtype_bits(ops.dtype(x)), self.counted), Field(positions, bits, self.counted)
+        return Payload(fields, n, ops.dtype(x), ops.size(positions))
+
+    def decode(self, ops: Ops, payload: Payload, draw: Draw, onto: Array | None = None, weight: float = 1.0) -> Array:
+        values, positions = (field.array for field in payload.fields)
+        if onto is None:
+            onto = ops.zeros(payload.n, payload.dtype, like=values)
+        return ops.scatter_add(onto, positions, values if weight == 1.0 else ops.scale(values, weight))
+
+    def keep_back(self, ops: Ops, x: Array, payload: Payload, draw: Draw) -> Array:
+        return ops.clear(x, payload.fields[1].array)
+
+    def positions(self, payload: Payload) -> Array:
+        return payload.fields[1].array
