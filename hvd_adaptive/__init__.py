@@ -5,29 +5,64 @@ The frameworks' bindings are ``hvd_adaptive.torch`` and, later, ``hvd_adaptive.t
 
 from importlib.metadata import version
 
-from hvd_adaptive.compress import BFloat16, Half, Identity, RandomK, TopK, compressor
+from hvd_adaptive.compress import (
+    DGC,
+    QSGD,
+    AdaptiveThreshold,
+    BFloat16,
+    EFSign,
+    Half,
+    Identity,
+    NaturalCompression,
+    OneBit,
+    PowerSGD,
+    RandomK,
+    RedSync,
+    SignSGD,
+    TernGrad,
+    Threshold,
+    TopK,
+    compressor,
+)
 from hvd_adaptive.control import Fixed
 from hvd_adaptive.errors import AgreementError, ConfigError, HvdAdaptiveError, StateError, UnsupportedError
-from hvd_adaptive.feedback import NoFeedback, Residual
+from hvd_adaptive.exchange import Gather, Reduce, SharedSupport, TwoSided
+from hvd_adaptive.feedback import MomentumCorrection, NoFeedback, Residual
 from hvd_adaptive.monitor import JsonLines, Memory, Stats, StepRecord
 
 __all__ = [
+    "DGC",
+    "QSGD",
+    "AdaptiveThreshold",
     "AgreementError",
     "BFloat16",
     "ConfigError",
+    "EFSign",
     "Fixed",
+    "Gather",
     "Half",
     "HvdAdaptiveError",
     "Identity",
     "JsonLines",
     "Memory",
+    "MomentumCorrection",
+    "NaturalCompression",
     "NoFeedback",
+    "OneBit",
+    "PowerSGD",
     "RandomK",
+    "RedSync",
+    "Reduce",
     "Residual",
+    "SharedSupport",
+    "SignSGD",
     "StateError",
     "Stats",
     "StepRecord",
+    "TernGrad",
+    "Threshold",
     "TopK",
+    "TwoSided",
     "UnsupportedError",
     "compressor",
 ]

@@ -83,7 +83,7 @@ class Engine:
         """Compress a complete unit. Returns what to send, and the memory to keep until :meth:`settle`."""
         rank, size = self.collective.rank, self.collective.size
         shared = prng.derive(prng.derive(self._root, step), plan.unit.number)
-        x, memory = plan.feedback.complete(self.ops, memory, size)
+        x, memory = plan.feedback.complete(self.ops, memory, plan.unit, size)
         situation = Situation(
             ops=self.ops,
             rank=rank,

@@ -32,7 +32,7 @@ class Feedback(Protocol):
     def absorb(self, ops: Ops, memory: Memory, unit: Unit, slot: Slot, gradient: Array) -> Memory:
         """Take in the flat gradient of one slot."""
 
-    def complete(self, ops: Ops, memory: Memory, ranks: int) -> tuple[Array, Memory]:
+    def complete(self, ops: Ops, memory: Memory, unit: Unit, ranks: int) -> tuple[Array, Memory]:
         """All slots are in. Returns the vector to compress, f[n], one of the memory's own, and the memory."""
 
     def keep(self, ops: Ops, memory: Memory, unit: Unit, keep_back: KeepBack, positions: Array | None) -> Memory:
@@ -67,7 +67,7 @@ class Residual:
             residual = ops.zeros(unit.size, unit.dtype, like=gradient)
         return memory | {"residual": ops.add_slice(residual, slot.start, gradient)}
 
-    def complete(self, ops: Ops, memory: Memory, ranks: int) -> tuple[Array, Memory]:
+    def complete(self, ops: Ops, memory: Memory, unit: Unit, ranks: int) -> tuple[Array, Memory]:
         return memory["residual"], memory
 
     def keep(self, ops: Ops, memory: Memory, unit: Unit, keep_back: KeepBack, positions: Array | None) -> Memory:
@@ -90,7 +90,7 @@ class NoFeedback:
     def absorb(self, ops: Ops, memory: Memory, unit: Unit, slot: Slot, gradient: Array) -> Memory:
         return memory | {"gradient": assemble(ops, memory.get("gradient"), unit, slot, gradient)}
 
-    def complete(self, ops: Ops, memory: Memory, ranks: int) -> tuple[Array, Memory]:
+    def complete(self, ops: Ops, memory: Memory, unit: Unit, ranks: int) -> tuple[Array, Memory]:
         return memory["gradient"], memory
 
     def keep(self, ops: Ops, memory: Memory, unit: Unit, keep_back: KeepBack, positions: Array | None) -> Memory:
@@ -98,6 +98,64 @@ class NoFeedback:
 
     def undo(self, ops: Ops, memory: Memory, unit: Unit, gradients: Gradients) -> Memory:
         return kept_buffer(memory, unit)
+
+
+@dataclass(frozen=True)
+class MomentumCorrection:
+    """Momentum inside the residual: what waits to be sent gathers the momentum it would have had.
+
+    The optimizer must be plain SGD without momentum.
+
+    Args:
+        momentum: from 0 to below 1.
+        nesterov: take Nesterov's momentum.
+        clip: a unit's gradient is cut to this norm, divided by the square root of the number of ranks, before it is added; None
+            cuts nothing.
+        masking: forget the momentum of what was sent, which has been waiting.
+
+    Raises:
+        ConfigError: if one of them is not legal.
+
+    Source: Lin et al. 2018, "Deep Gradient Compression", arXiv:1712.01887, sections 3.2 and 3.3.
+    """
+
+    momentum: float = 0.9
+    nesterov: bool = False
+    clip: float | None = None
+    masking: bool = True
+    remembers: ClassVar[tuple[str, ...]] = ("residual", "velocity")
+
+    def __post_init__(self) -> None:
+        owner = type(self).__name__
+        object.__setattr__(self, "momentum", checks.number(owner, "momentum", self.momentum, 0, 0.9999))
+        if self.clip is not None:
+            object.__setattr__(self, "clip", checks.number(owner, "clip", self.clip, 1e-30, hint="a norm; None clips nothing"))
+        for name in ("nesterov", "masking"):
+            checks.flag(owner, name, getattr(self, name))
+
+    def absorb(self, ops: Ops, memory: Memory, unit: Unit, slot: Slot, gradient: Array) -> Memory:
+        return memory | {"gradient": assemble(ops, memory.get("gradient"), unit, slot, gradient)}
+
+    def complete(self, ops: Ops, memory: Memory, unit: Unit, ranks: int) -> tuple[Array, Memory]:
+        gradient = ops.cast(memory["gradient"], unit.dtype)
+        if self.clip is not None:
+            norm, limit = ops.row_norm(gradient, unit.size), self.clip / ranks**0.5
+            gradient = gradient * ops.where(norm > limit, limit / norm, ops.full_like(norm, 1.0))
+        zeros = ops.zeros(unit.size, unit.dtype, like=gradient)
+        velocity = ops.scale(memory.get("velocity", zeros), self.momentum) + gradient
+        moved = ops.scale(velocity, self.momentum) + gradient if self.nesterov else velocity
+        compensated = memory.get("residual", zeros) + moved
+        return compensated, memory | {"compensated": compensated, "next velocity": velocity}
+
+    def keep(self, ops: Ops, memory: Memory, unit: Unit, keep_back: KeepBack, positions: Array | None) -> Memory:
+        velocity, residual = memory["next velocity"], keep_back(memory["compensated"])
+        if self.masking and positions is not None:
+            velocity = ops.clear(velocity, positions)
+        return self.undo(ops, memory, unit, []) | {"residual": residual, "velocity": velocity}
+
+    def undo(self, ops: Ops, memory: Memory, unit: Unit, gradients: Gradients) -> Memory:
+        passing = ("compensated", "next velocity")  # the old residual and velocity are still there
+        return {name: array for name, array in kept_buffer(memory, unit).items() if name not in passing}
 
 
 def assemble(ops: Ops, buffer: Array | None, unit: Unit, slot: Slot, gradient: Array) -> Array:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from hvd_adaptive.compress import Compressor, Identity
 from hvd_adaptive.control import Controller
 from hvd_adaptive.errors import ConfigError
-from hvd_adaptive.exchange import Exchange, Reduce, choose
+from hvd_adaptive.exchange import Exchange, Reduce, choose, in_one_round
 from hvd_adaptive.feedback import Feedback, NoFeedback, Residual
 from hvd_adaptive.granularity import Parameter, Unit, layer_wise
 
@@ -33,7 +33,7 @@ class UnitPlan:
     @property
     def rides(self) -> bool:
         """True if the payload is one summable array of one parameter, which Horovod's own allreduce can carry."""
-        return isinstance(self.exchange, Reduce) and len(self.unit.slots) == 1
+        return isinstance(self.exchange, Reduce) and len(self.unit.slots) == 1 and in_one_round(self.compressor)
 
     @property
     def untouched(self) -> bool:
@@ -81,7 +81,7 @@ class Options:
     seed: int
 
     def __post_init__(self) -> None:
-        if not _is_instance(self.compressor, "keep_back"):
+        if not isinstance(self.compressor, Compressor):
             raise ConfigError(f"compressor must be an instance such as TopK(factor=100), got {self.compressor!r}")
         choose(self.compressor, self.exchange)
         if self.controller is not None:
@@ -93,6 +93,11 @@ class Options:
                 )
         if not (self.feedback is None or isinstance(self.feedback, bool) or _is_instance(self.feedback, "absorb")):
             raise ConfigError(f"feedback must be None, True, False or an instance such as Residual(), got {self.feedback!r}")
+        if self.compressor.votes and _feedback(self).remembers:
+            raise ConfigError(
+                f"{self.compressor!r} sends votes without a magnitude, so what it dropped cannot be told and added later; leave "
+                "feedback out, or use a method such as SignSGD(scaled=True)"
+            )
         for name, least in (("dense_below", 0), ("seed", None)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, numbers.Integral) or (least is not None and value < least):

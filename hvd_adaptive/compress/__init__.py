@@ -3,15 +3,47 @@
 import dataclasses
 from typing import Any
 
+from hvd_adaptive.compress.adaptive_threshold import AdaptiveThreshold
 from hvd_adaptive.compress.base import Compressor, Payload
 from hvd_adaptive.compress.bfloat16 import BFloat16
+from hvd_adaptive.compress.dgc import DGC
+from hvd_adaptive.compress.efsign import EFSign
 from hvd_adaptive.compress.half import Half
 from hvd_adaptive.compress.identity import Identity
+from hvd_adaptive.compress.natural import NaturalCompression
+from hvd_adaptive.compress.onebit import OneBit
+from hvd_adaptive.compress.powersgd import PowerSGD
+from hvd_adaptive.compress.qsgd import QSGD
 from hvd_adaptive.compress.randomk import RandomK
+from hvd_adaptive.compress.redsync import RedSync
+from hvd_adaptive.compress.signsgd import SignSGD
+from hvd_adaptive.compress.terngrad import TernGrad
+from hvd_adaptive.compress.threshold import Threshold
 from hvd_adaptive.compress.topk import TopK
 from hvd_adaptive.errors import ConfigError
 
-__all__ = ["NAMES", "BFloat16", "Compressor", "Half", "Identity", "Payload", "RandomK", "TopK", "compressor"]
+__all__ = [
+    "DGC",
+    "NAMES",
+    "QSGD",
+    "AdaptiveThreshold",
+    "BFloat16",
+    "Compressor",
+    "EFSign",
+    "Half",
+    "Identity",
+    "NaturalCompression",
+    "OneBit",
+    "Payload",
+    "PowerSGD",
+    "RandomK",
+    "RedSync",
+    "SignSGD",
+    "TernGrad",
+    "Threshold",
+    "TopK",
+    "compressor",
+]
 
 NAMES: dict[str, type[Compressor]] = {
     "identity": Identity,
@@ -19,6 +51,17 @@ NAMES: dict[str, type[Compressor]] = {
     "bfloat16": BFloat16,
     "topk": TopK,
     "randomk": RandomK,
+    "threshold": Threshold,
+    "adaptive-threshold": AdaptiveThreshold,
+    "terngrad": TernGrad,
+    "qsgd": QSGD,
+    "signsgd": SignSGD,
+    "natural": NaturalCompression,
+    "dgc": DGC,
+    "redsync": RedSync,
+    "powersgd": PowerSGD,
+    "onebit": OneBit,
+    "efsign": EFSign,
 }
 """Every method under the name that command lines use; help, errors, tests and docs read this."""
 

@@ -1,10 +1,11 @@
-"""The compressor protocol: maths only, flat vector -> payload -> flat vector. Knows no network and no framework."""
+"""What a compressor is: maths only, flat vector -> payload -> flat vector. Knows no network and no framework."""
 
+import abc
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple, Protocol, TypeAlias
+from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
-from hvd_adaptive.feedback import Feedback
+from hvd_adaptive.feedback import Feedback, NoFeedback
 from hvd_adaptive.ops import Array, Ops
 from hvd_adaptive.prng import Draw
 
@@ -44,29 +45,39 @@ class Payload:
     support: Array | None = None
 
 
-class Compressor(Protocol):
+class Compressor(abc.ABC):
     """One method as one frozen value."""
 
-    exchanges: ClassVar[tuple[ExchangeName, ...]]
+    exchanges: ClassVar[tuple[ExchangeName, ...]] = ("gather", "two-sided")
     """The legal exchanges, the default first."""
 
-    carries_all: ClassVar[bool]
+    carries_all: ClassVar[bool] = False
     """True if every element travels as a float, and so NaN and infinity do without help."""
 
     @property
     def biased(self) -> bool:
         """True if E[D(C(x))] is not x."""
+        return False
 
     @property
     def feedback(self) -> Feedback:
         """What is kept back unless the user asks for something else."""
+        return NoFeedback()
 
+    @property
+    def votes(self) -> bool:
+        """True if ranks do not average what they sent: the sign of the sum counts."""
+        return False
+
+    @abc.abstractmethod
     def omega(self, n: int) -> float:
-        """The least known bound with E||D(C(x))||^2 <= (1 + omega) ||x||^2 for ``x`` f[n]; infinite if there is none."""
+        """A bound with E||D(C(x))||^2 <= (1 + omega) ||x||^2 for every ``x`` f[n]; infinite if there is none."""
 
+    @abc.abstractmethod
     def encode(self, ops: Ops, x: Array, draw: Draw) -> Payload:
         """C(x) for ``x`` f[n], n >= 1; does not change ``x``, may alias it."""
 
+    @abc.abstractmethod
     def decode(self, ops: Ops, payload: Payload, draw: Draw, onto: Array | None = None, weight: float = 1.0) -> Array:
         """``onto + weight * D(payload)``, f[n]; a new vector (or the payload's own) where ``onto`` is None; donates ``onto``.
 
@@ -74,10 +85,24 @@ class Compressor(Protocol):
         """
 
     def keep_back(self, ops: Ops, x: Array, payload: Payload, draw: Draw) -> Array:
-        """``x - D(payload)`` for the payload of ``x``; donates ``x``, of which it may keep what overflowed out."""
+        """``x - D(payload)`` for the payload of ``x``, without what overflowed; donates ``x``."""
+        return self.decode(ops, payload, draw, onto=x, weight=-1.0)
 
     def positions(self, payload: Payload) -> Array | None:
         """Of the elements that the payload carries; None if it carries all."""
+        return None
+
+
+def add_weighted(ops: Ops, values: Array, onto: Array | None, weight: float) -> Array:
+    """``onto + weight * values``; the end of most decoders."""
+    if onto is None:
+        return values if weight == 1.0 else ops.scale(values, weight)
+    return ops.add_slice(onto, 0, values, weight)
+
+
+def at_least_single(ops: Ops, x: Array) -> Array:
+    """``x`` in float32, or as it is in float64: what scales are computed in."""
+    return x if ops.dtype(x) == "float64" else ops.cast(x, "float32")
 
 
 def dtype_bits(dtype: str) -> int:

@@ -4,20 +4,17 @@ import abc
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hvd_adaptive.compress.base import ExchangeName, Field, Payload, dtype_bits
-from hvd_adaptive.feedback import Feedback, NoFeedback
+from hvd_adaptive.compress.base import Compressor, ExchangeName, Field, Payload, add_weighted, dtype_bits
 from hvd_adaptive.ops import Array, Ops
 from hvd_adaptive.prng import Draw
 
 
 @dataclass(frozen=True)
-class Dense(abc.ABC):
+class Dense(Compressor):
     """Sends a vector f[n] of another dtype, or the same."""
 
     exchanges: ClassVar[tuple[ExchangeName, ...]] = ("reduce", "gather", "two-sided")
     carries_all: ClassVar[bool] = True
-    biased: ClassVar[bool] = False
-    feedback: ClassVar[Feedback] = NoFeedback()
 
     @abc.abstractmethod
     def shorten(self, ops: Ops, x: Array) -> Array:
@@ -33,13 +30,4 @@ class Dense(abc.ABC):
         return Payload((Field(values, dtype_bits(ops.dtype(values))),), n, ops.dtype(x), n)
 
     def decode(self, ops: Ops, payload: Payload, draw: Draw, onto: Array | None = None, weight: float = 1.0) -> Array:
-        values = self.restore(ops, payload.fields[0].array, payload.dtype)
-        if onto is None:
-            return values if weight == 1.0 else ops.scale(values, weight)
-        return ops.add_slice(onto, 0, values, weight)
-
-    def keep_back(self, ops: Ops, x: Array, payload: Payload, draw: Draw) -> Array:
-        return ops.add_slice(x, 0, self.restore(ops, payload.fields[0].array, payload.dtype), -1.0)
-
-    def positions(self, payload: Payload) -> None:
-        return None
+        return add_weighted(ops, self.restore(ops, payload.fields[0].array, payload.dtype), onto, weight)

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hvd_adaptive import checks
-from hvd_adaptive.compress.base import ExchangeName, Field, Payload, dtype_bits, kept_count
+from hvd_adaptive.compress.base import Compressor, ExchangeName, Field, Payload, dtype_bits, kept_count
 from hvd_adaptive.feedback import Feedback, NoFeedback, Residual
 from hvd_adaptive.ops import Array, Ops
 from hvd_adaptive.prng import Draw, sample
 
 
 @dataclass(frozen=True)
-class RandomK:
+class RandomK(Compressor):
     """Keep one in ``factor`` elements of a unit, chosen at random anew each step.
 
     Args:
@@ -32,7 +32,6 @@ class RandomK:
     factor: float
     unbiased: bool = False
     exchanges: ClassVar[tuple[ExchangeName, ...]] = ("reduce", "gather", "two-sided")
-    carries_all: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "factor", checks.factor("RandomK", self.factor))

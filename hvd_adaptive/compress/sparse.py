@@ -4,41 +4,41 @@ import abc
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hvd_adaptive.compress.base import ExchangeName, Field, Payload, dtype_bits
+from hvd_adaptive.compress.base import Compressor, ExchangeName, Field, Payload, dtype_bits
 from hvd_adaptive.feedback import Feedback, Residual
 from hvd_adaptive.ops import Array, Ops
 from hvd_adaptive.prng import Draw
 
 
 @dataclass(frozen=True)
-class Sparse(abc.ABC):
+class Sparse(Compressor):
     """Sends values f[k] and positions of ceil(log2 n) bits each. A method says which."""
 
     exchanges: ClassVar[tuple[ExchangeName, ...]] = ("gather", "shared-support", "two-sided")
-    carries_all: ClassVar[bool] = False
-    biased: ClassVar[bool] = True
-    feedback: ClassVar[Feedback] = Residual()
     counted: ClassVar[bool] = True
     """True if ranks may keep different numbers of elements."""
 
-    @abc.abstractmethod
-    def select(self, ops: Ops, x: Array, draw: Draw) -> Array:
-        """``i64[k]``: distinct positions of the elements to keep."""
+    @property
+    def biased(self) -> bool:
+        return True
+
+    @property
+    def feedback(self) -> Feedback:
+        return Residual()
 
     def omega(self, n: int) -> float:
         """0"""
         return 0.0
 
-    def encode(self, ops: Ops, x: Array, draw: Draw) -> Payload:
-        return self.at(ops, x, self.select(ops, x, draw))
+    @abc.abstractmethod
+    def select(self, ops: Ops, x: Array, draw: Draw) -> Array:
+        """``i64[k]``: distinct positions of the elements to keep."""
 
-    def at(self, ops: Ops, x: Array, positions: Array) -> Payload:
-        """The payload of the elements of ``x`` at ``positions``."""
-        n = ops.size(x)
-        values = ops.take(x, positions)
-        bits = (n - 1).bit_length()
-        fields = Field(values, dtype_bits(ops.dtype(x)), self.counted), Field(positions, bits, self.counted)
-        return Payload(fields, n, ops.dtype(x), ops.size(positions))
+    def encode(self, ops: Ops, x: Array, draw: Draw) -> Payload:
+        positions = self.select(ops, x, draw)
+        n, dtype = ops.size(x), ops.dtype(x)
+        values = Field(ops.take(x, positions), dtype_bits(dtype), self.counted)
+        return Payload((values, Field(positions, position_bits(n), self.counted)), n, dtype, ops.size(positions))
 
     def decode(self, ops: Ops, payload: Payload, draw: Draw, onto: Array | None = None, weight: float = 1.0) -> Array:
         values, positions = (field.array for field in payload.fields)
@@ -51,3 +51,8 @@ class Sparse(abc.ABC):
 
     def positions(self, payload: Payload) -> Array:
         return payload.fields[1].array
+
+
+def position_bits(n: int) -> int:
+    """Bits that tell a position among ``n`` from the others."""
+    return (n - 1).bit_length()

@@ -4,11 +4,26 @@ from hvd_adaptive.compress.base import Compressor
 from hvd_adaptive.errors import ConfigError
 from hvd_adaptive.exchange.base import Exchange, Outcome, Round, Rounds, Situation
 from hvd_adaptive.exchange.gather import Gather
-from hvd_adaptive.exchange.reduce import Reduce
+from hvd_adaptive.exchange.reduce import Reduce, in_one_round
+from hvd_adaptive.exchange.shared_support import SharedSupport
+from hvd_adaptive.exchange.two_sided import TwoSided
 
-__all__ = ["NAMES", "Exchange", "Gather", "Outcome", "Reduce", "Round", "Rounds", "Situation", "choose"]
+__all__ = [
+    "NAMES",
+    "Exchange",
+    "Gather",
+    "Outcome",
+    "Reduce",
+    "Round",
+    "Rounds",
+    "SharedSupport",
+    "Situation",
+    "TwoSided",
+    "choose",
+    "in_one_round",
+]
 
-NAMES: dict[str, Exchange] = {"reduce": Reduce(), "gather": Gather()}
+NAMES: dict[str, Exchange] = {exchange.name: exchange for exchange in (Reduce(), Gather(), SharedSupport(), TwoSided())}
 """Every exchange under its name."""
 
 

@@ -100,21 +100,21 @@ class Exchange(abc.ABC):
         """Run the exchange of ``x`` f[n], n >= 1, which payloads may alias until the outcome, and which is not changed."""
 
 
-def unhealthy(payload: Payload | None = None) -> Outcome:
+def unhealthy(kept: int) -> Outcome:
     """The outcome where some rank's gradient was not finite."""
-    return Outcome(None, payload.kept if payload is not None else 0, lambda x: x)
+    return Outcome(None, kept, lambda x: x)
 
 
 def outcome(ops: Ops, compressor: Compressor, payload: Payload, draw: Draw, mean: Array | None) -> Outcome:
     """The outcome of an exchange of one payload of the whole unit."""
     if mean is None:
-        return unhealthy(payload)
+        return unhealthy(payload.kept)
     return Outcome(mean, payload.kept, lambda x: compressor.keep_back(ops, x, payload, draw), compressor.positions(payload))
 
 
 def average(ops: Ops, compressor: Compressor, payloads: list[Payload], draw: Draw) -> Array:
-    """The mean of what ``payloads`` decode to, summed in their order."""
+    """The mean of what ``payloads`` decode to, or the majority's vote, summed in their order."""
     total = None
     for payload in payloads:
-        total = compressor.decode(ops, payload, draw, onto=total, weight=1 / len(payloads))
-    return total
+        total = compressor.decode(ops, payload, draw, onto=total, weight=1.0 if compressor.votes else 1 / len(payloads))
+    return ops.sign(total) if compressor.votes else total

@@ -5,22 +5,98 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from hvd_adaptive.compress.base import Compressor, ExchangeName
-from hvd_adaptive.exchange.base import Exchange, Round, Rounds, Situation, outcome
+from hvd_adaptive.compress.levels import Levels
+from hvd_adaptive.compress.powersgd import PowerSGD, product
+from hvd_adaptive.exchange.base import Exchange, Outcome, Round, Rounds, Situation, outcome, unhealthy
+from hvd_adaptive.exchange.lanes import Lanes
 from hvd_adaptive.ops import Array
 
 
 @dataclass(frozen=True)
 class Reduce(Exchange):
-    """Average the floats of the payload, then decode the average."""
+    """Sum what ranks send, then decode the sum: floats at once, levels under a shared scale, factors one after the other."""
 
     name: ClassVar[ExchangeName] = "reduce"
 
+    def check(self, compressor: Compressor, size: int) -> None:
+        if isinstance(compressor, Levels):
+            Lanes(compressor.top, size)
+
+    def remembers(self, compressor: Compressor, shape: tuple[int, ...], rank: int, size: int) -> dict[str, int]:
+        form = compressor.form(shape) if isinstance(compressor, PowerSGD) else None
+        return {"q": form.columns * form.rank} if form is not None and form.rank else {}
+
     def rounds(self, compressor: Compressor, x: Array, situation: Situation) -> Rounds:
-        ops, draw = situation.ops, situation.draw
-        payload = compressor.encode(ops, x, draw)
-        (values,) = payload.fields
-        averaged = yield Round("mean", values.array if situation.healthy else ops.full_like(values.array, math.nan))
-        mean = None
-        if not (situation.checks and ops.starts_with_nan(averaged)):
-            mean = compressor.decode(ops, replace(payload, fields=(values._replace(array=averaged),)), draw)
-        return outcome(ops, compressor, payload, draw, mean)
+        if isinstance(compressor, Levels):
+            return _levels(compressor, x, situation)
+        if isinstance(compressor, PowerSGD) and compressor.form(situation.shape).rank:
+            return _factors(compressor, x, situation)
+        return _floats(compressor, x, situation)
+
+
+def in_one_round(compressor: Compressor) -> bool:
+    """True if one allreduce of one float vector does it all, so that it may ride on one of the caller's."""
+    return not isinstance(compressor, (Levels, PowerSGD))
+
+
+def _floats(compressor: Compressor, x: Array, situation: Situation) -> Rounds:
+    """One round: the mean of the payload's floats."""
+    ops, draw = situation.ops, situation.draw
+    payload = compressor.encode(ops, x, draw)
+    (values,) = payload.fields
+    averaged = yield Round("mean", _healthy(values.array, situation))
+    mean = None
+    if not _is_poisoned(averaged, situation):
+        mean = compressor.decode(ops, replace(payload, fields=(values._replace(array=averaged),)), draw)
+    return outcome(ops, compressor, payload, draw, mean)
+
+
+def _levels(compressor: Levels, x: Array, situation: Situation) -> Rounds:
+    """Two rounds: ranks agree on scales, then add up codes in lanes."""
+    ops, size, n = situation.ops, situation.size, situation.ops.size(x)
+    lanes, dtype = Lanes(compressor.top, size), ops.dtype(x)
+    single = x if dtype == "float64" else ops.cast(x, "float32")
+    scale = compressor.scale(ops, single)
+    scale = yield Round(compressor.shared_by, scale if situation.healthy else ops.full_like(scale, math.inf))
+    if not ops.all_finite(scale):
+        return unhealthy(n)
+    codes = compressor.codes(ops, single, scale, situation.draw)
+    sums = yield Round("sum", lanes.pack(ops, codes))
+    mean = compressor.values(ops, lanes.unpack(ops, sums, n), scale, dtype, size)
+
+    def keep_back(x: Array) -> Array:
+        return ops.add_slice(x, 0, compressor.values(ops, codes, scale, ops.dtype(x)), -1.0)
+
+    return Outcome(mean, n, keep_back)
+
+
+def _factors(compressor: PowerSGD, x: Array, situation: Situation) -> Rounds:
+    """Two rounds: the mean of p = M q, made orthonormal, then the mean of q = M^T p, from which the next step starts."""
+    ops, n, dtype = situation.ops, situation.ops.size(x), situation.ops.dtype(x)
+    form = compressor.form(situation.shape)
+    single = x if dtype == "float64" else ops.cast(x, "float32")
+    matrix = ops.matrix(single, form.rows, form.columns)
+    start = situation.memory.get("q")
+    q = compressor.first(ops, form, situation.draw, x) if start is None else ops.matrix(start, form.columns, form.rank)
+    p = yield Round("mean", _healthy(ops.flatten(compressor.project(ops, matrix, q)), situation))
+    kept = form.rank * (form.rows + form.columns)
+    if _is_poisoned(p, situation):
+        return unhealthy(kept)
+    p = ops.orthonormal(ops.matrix(p, form.rows, form.rank))
+    own = ops.matmul(ops.transpose(matrix), p)
+    q = yield Round("mean", ops.flatten(own))
+    mean = product(ops, p, ops.matrix(q, form.columns, form.rank), n, dtype)
+
+    def keep_back(x: Array) -> Array:
+        return ops.add_slice(x, 0, product(ops, p, own, n, ops.dtype(x)), -1.0)
+
+    return Outcome(mean, kept, keep_back, memory={"q": q})
+
+
+def _healthy(values: Array, situation: Situation) -> Array:
+    """``values``, or NaN throughout, which survives a mean, if this rank's gradient was not finite."""
+    return values if situation.healthy else situation.ops.full_like(values, math.nan)
+
+
+def _is_poisoned(averaged: Array, situation: Situation) -> bool:
+    return situation.checks and situation.ops.starts_with_nan(averaged)

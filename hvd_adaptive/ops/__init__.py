@@ -76,6 +76,12 @@ class Ops(Protocol):
     def top_positions(self, x: Array, k: int) -> Array:
         """``i64[k]``: positions of the ``k`` elements of largest magnitude, exactly ``k`` under ties, in any order."""
 
+    def count(self, mask: Array) -> int:
+        """How many are true."""
+
+    def smallest(self, x: Array) -> Array:
+        """``f[1]``: the smallest element."""
+
     def nonzero(self, mask: Array) -> Array:
         """``i64[k]``: positions at which ``mask`` is true, in order."""
 
@@ -91,7 +97,7 @@ class Ops(Protocol):
         """``f[ceil(n / width)]``: the largest of each ``width`` elements in turn, of which none is negative."""
 
     def row_sum(self, x: Array, width: int) -> Array:
-        """``f[ceil(n / width)]``: the sum of each ``width`` elements in turn."""
+        """``f64[ceil(n / width)]``: the sum of each ``width`` elements in turn, in double precision."""
 
     def row_norm(self, x: Array, width: int) -> Array:
         """``f[ceil(n / width)]``: the Euclidean norm of each ``width`` elements in turn; the largest float where that is less."""

@@ -87,6 +87,12 @@ class NumpyOps:
             return np.arange(x.size)
         return np.argpartition(np.abs(x), x.size - k)[x.size - k :]
 
+    def count(self, mask: NDArray) -> int:
+        return int(np.count_nonzero(mask))
+
+    def smallest(self, x: NDArray) -> NDArray:
+        return x.min(keepdims=True)
+
     def nonzero(self, mask: NDArray) -> NDArray:
         return np.flatnonzero(mask)
 
@@ -103,7 +109,7 @@ class NumpyOps:
         return self._rows(x, width).max(1)
 
     def row_sum(self, x: NDArray, width: int) -> NDArray:
-        return self._rows(x, width).sum(1)
+        return self._rows(x, width).sum(1, dtype=np.float64)
 
     def row_norm(self, x: NDArray, width: int) -> NDArray:
         rows = self._rows(x, width).astype(np.float64, copy=False)

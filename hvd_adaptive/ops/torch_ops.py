@@ -77,7 +77,8 @@ class TorchOps:
         return x
 
     def add_slice(self, x: Tensor, start: int, values: Tensor, weight: float = 1.0) -> Tensor:
-        x[start : start + values.numel()].add_(values, alpha=weight)
+        part = x[start : start + values.numel()]
+        part.add_(values) if weight == 1.0 else part.add_(values, alpha=weight)
         return x
 
     def scale(self, x: Tensor, weight: float) -> Tensor:
@@ -97,6 +98,12 @@ class TorchOps:
             return torch.arange(x.numel(), device=x.device)
         return torch.topk(x.abs(), k, sorted=False).indices
 
+    def count(self, mask: Tensor) -> int:
+        return int(mask.count_nonzero())
+
+    def smallest(self, x: Tensor) -> Tensor:
+        return x.amin().view(1)
+
     def nonzero(self, mask: Tensor) -> Tensor:
         return mask.nonzero().view(-1)
 
@@ -113,7 +120,7 @@ class TorchOps:
         return self._rows(x, width).amax(1)
 
     def row_sum(self, x: Tensor, width: int) -> Tensor:
-        return self._rows(x, width).sum(1)
+        return self._rows(x, width).sum(1, dtype=torch.float64)
 
     def row_norm(self, x: Tensor, width: int) -> Tensor:
         rows = self._rows(x, width)

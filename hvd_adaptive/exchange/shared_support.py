@@ -1,0 +1,39 @@
+"""Shared support: one rank picks the positions and all send their values there. Traffic per rank is O(k).
+
+Ranks take turns by step. What a rank would have picked itself waits in its residual.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hvd_adaptive.compress.base import Compressor, ExchangeName, Field, Payload
+from hvd_adaptive.compress.sparse import Sparse, position_bits
+from hvd_adaptive.exchange import wire
+from hvd_adaptive.exchange.base import Exchange, Outcome, Round, Rounds, Situation, unhealthy
+from hvd_adaptive.ops import Array
+
+
+@dataclass(frozen=True)
+class SharedSupport(Exchange):
+    """Gather the positions of rank ``step mod ranks``, then average every rank's values there."""
+
+    name: ClassVar[ExchangeName] = "shared-support"
+
+    def rounds(self, compressor: Compressor, x: Array, situation: Situation) -> Rounds:
+        assert isinstance(compressor, Sparse)  # noqa: S101 - the only ones for which it is legal
+        ops, n = situation.ops, situation.ops.size(x)
+        leads = situation.step % situation.size == situation.rank
+        positions = compressor.select(ops, x, situation.draw) if leads else ops.arange(0, x)
+        told = Payload((Field(positions, position_bits(n), counted=True),), n, ops.dtype(x), ops.size(positions))
+        words = wire.pack(ops, told)
+        payloads = wire.unpack(ops, (yield Round("gather", words if leads else ops.slice(words, 0, 0))), 1, told)
+        assert payloads is not None  # noqa: S101 - health is told below
+        positions = payloads[0].fields[0].array
+        health = ops.full_like(ops.slice(x, 0, 1), 0.0 if situation.healthy else math.nan)
+        averaged = yield Round("mean", ops.concat([ops.take(x, positions), health]))
+        k = ops.size(positions)
+        if ops.starts_with_nan(ops.slice(averaged, k, k + 1)):
+            return unhealthy(k)
+        mean = ops.scatter_add(ops.zeros(n, ops.dtype(x), like=x), positions, ops.slice(averaged, 0, k))
+        return Outcome(mean, k, lambda x: ops.clear(x, positions), positions)

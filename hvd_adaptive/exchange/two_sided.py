@@ -1,0 +1,112 @@
+"""Two-sided: what is sent to the ranks is compressed like what they send. Traffic per rank is O(k).
+
+A unit is cut into as many equal chunks as there are ranks, filled up with zeros, and each rank is the master of one. Ranks
+compress every chunk (Q_W) and send it to its master, which decodes, averages, compresses the mean (Q_M) and sends it to all.
+
+Source: Dutta et al. 2020, algorithm 1, arXiv:1911.08250; error feedback on both sides: Tang et al. 2019, arXiv:1905.05957.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hvd_adaptive import checks
+from hvd_adaptive.compress.base import Compressor, ExchangeName, Payload
+from hvd_adaptive.errors import ConfigError
+from hvd_adaptive.exchange import wire
+from hvd_adaptive.exchange.base import Exchange, Outcome, Round, Rounds, Situation, average, unhealthy
+from hvd_adaptive.feedback import Memory
+from hvd_adaptive.ops import Array, Ops
+from hvd_adaptive.prng import Draw
+
+
+@dataclass(frozen=True)
+class TwoSided(Exchange):
+    """Compress on the way to the masters, and again on the way back.
+
+    Args:
+        master: Q_M, any method; None for the one that the ranks use.
+        feedback: whether masters keep what Q_M drops and add it next time; None where Q_M calls for it.
+
+    Raises:
+        ConfigError: if ``master`` is no compressor or ``feedback`` neither None nor a bool.
+    """
+
+    master: Compressor | None = None
+    feedback: bool | None = None
+    name: ClassVar[ExchangeName] = "two-sided"
+
+    def __post_init__(self) -> None:
+        if self.master is not None and not isinstance(self.master, Compressor):
+            raise ConfigError(f"TwoSided: master must be a method such as QSGD(levels=7) or None, got {self.master!r}")
+        if self.feedback is not None:
+            checks.flag("TwoSided", "feedback", self.feedback)
+
+    def remembers(self, compressor: Compressor, shape: tuple[int, ...], rank: int, size: int) -> dict[str, int]:
+        n = 1
+        for length in shape:
+            n *= length
+        return {"master residual": -(-n // size)} if self._keeps(compressor) else {}
+
+    def rounds(self, compressor: Compressor, x: Array, situation: Situation) -> Rounds:
+        ops, rank, size, n = situation.ops, situation.rank, situation.size, situation.ops.size(x)
+        draws = [situation.draw.part(number) for number in range(size)]
+        common = situation.draw.part(size)  # masters choose alike within their chunks, so that all can tell where
+        chunks = _chunks(ops, x, size)
+        payloads = [compressor.encode(ops, chunk, draw) for chunk, draw in zip(chunks, draws, strict=True)]
+        words = [wire.pack(ops, payload, healthy=situation.healthy) for payload in payloads]
+        brought = yield Round("alltoall", ops.concat(words), tuple(ops.size(part) for part in words))
+        received = wire.unpack(ops, brought, size, payloads[rank])
+        mean = ops.full_like(chunks[rank], 0.0) if received is None else average(ops, compressor, received, draws[rank])
+
+        sent, memory = self._compress_mean(compressor, mean, situation, common)
+        brought = yield Round("gather", wire.pack(ops, sent, healthy=received is not None))
+        kept = min(n, sum(payload.kept for payload in payloads))
+        means = wire.unpack(ops, brought, size, sent)
+        if means is None:
+            return unhealthy(kept)
+        master = self.master or compressor
+        decoded = [master.decode(ops, one, common) for one in means]
+
+        def keep_back(x: Array) -> Array:
+            rest = zip(_chunks(ops, x, size), payloads, draws, strict=True)
+            return ops.slice(ops.concat([compressor.keep_back(ops, *one) for one in rest]), 0, n)
+
+        positions = _positions(ops, compressor, payloads, n)
+        return Outcome(ops.slice(ops.concat(decoded), 0, n), kept, keep_back, positions, memory)
+
+    def _keeps(self, compressor: Compressor) -> bool:
+        """Whether masters keep what Q_M drops."""
+        master = self.master or compressor
+        return bool(master.feedback.remembers) if self.feedback is None else self.feedback
+
+    def _compress_mean(self, compressor: Compressor, mean: Array, situation: Situation, draw: Draw) -> tuple[Payload, Memory]:
+        """Q_M of this master's mean, and what it remembers."""
+        ops, master = situation.ops, self.master or compressor
+        if not self._keeps(compressor):
+            return master.encode(ops, mean, draw), {}
+        residual = situation.memory.get("master residual")
+        if residual is not None:
+            mean = mean + ops.cast(residual, ops.dtype(mean))
+        payload = master.encode(ops, mean, draw)
+        left = master.keep_back(ops, ops.concat([mean, ops.slice(mean, 0, 0)]), payload, draw)
+        return payload, {"master residual": left}
+
+
+def _chunks(ops: Ops, x: Array, size: int) -> list[Array]:
+    """``x``, filled up with zeros, in ``size`` equal parts."""
+    length = -(-ops.size(x) // size)
+    whole = ops.flatten(ops.matrix(x, size, length))
+    return [ops.slice(whole, number * length, (number + 1) * length) for number in range(size)]
+
+
+def _positions(ops: Ops, compressor: Compressor, payloads: list[Payload], n: int) -> Array | None:
+    """Of the elements that were sent, in the unit."""
+    parts, start = [], 0
+    for payload in payloads:
+        positions = compressor.positions(payload)
+        if positions is None:
+            return None
+        parts.append(ops.cast(positions, "int64") + start)
+        start += payload.n
+    joined = ops.concat(parts)
+    return ops.take(joined, ops.nonzero(joined < n))
