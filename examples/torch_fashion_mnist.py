@@ -7,6 +7,8 @@ Lines marked with (*) are all that compression adds to a Horovod script.
 """
 
 import argparse
+import contextlib
+import inspect
 import json
 import sys
 import time
@@ -26,13 +28,15 @@ import hvd_adaptive.torch as hva  # (*)
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--compressor", default="topk", choices=hvd_adaptive.compress.NAMES, help="method (default: topk)")
-    parser.add_argument("--factor", type=float, default=100.0, help="for topk and randomk (default: 100, which keeps 1 %%)")
+    parser.add_argument("--factor", type=float, default=100.0, help="if the method has one (default: 100, which keeps 1 %%)")
+    parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="of the method, such as levels=7")
     parser.add_argument("--scope", default="entire-model", choices=hva.SCOPES, help="what is compressed together")
     parser.add_argument("--exchange", default="auto", help="auto, or one that is legal for the compressor")
     parser.add_argument("--dense", action="store_true", help="stock Horovod without compression")
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--batch-size", type=int, default=64, help="per rank")
     parser.add_argument("--lr", type=float, default=0.02, help="per rank; it is multiplied with the number of ranks")
+    parser.add_argument("--momentum", type=float, default=0.9, help="of the optimizer; dgc brings its own, so 0 for it")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--limit", type=int, help="train on the first so many images only")
     parser.add_argument("--data", type=Path, default=fashion_mnist.FOLDER, help="folder of the data set")
@@ -51,7 +55,13 @@ def build_model() -> nn.Module:
 
 
 def build_compression(args: argparse.Namespace, model: nn.Module) -> hva.TorchCompression:  # (*)
-    options = {"factor": args.factor} if args.compressor in {"topk", "randomk"} else {}
+    has_factor = "factor" in inspect.signature(hvd_adaptive.compress.NAMES[args.compressor]).parameters
+    options = {"factor": args.factor} if has_factor else {}
+    for option in args.option:
+        name, _, value = option.partition("=")
+        with contextlib.suppress(json.JSONDecodeError):  # what is no number and no boolean stays text
+            value = json.loads(value)
+        options[name] = value
     compressor = hvd_adaptive.compressor(args.compressor, **options)
     return hva.compression(args.scope, model.named_parameters(), compressor, exchange=args.exchange, seed=args.seed)
 
@@ -124,7 +134,7 @@ def train(args: argparse.Namespace) -> None:
     hvd.init()
     torch.manual_seed(args.seed)
     model = build_model()
-    inner = torch.optim.SGD(model.parameters(), lr=args.lr * hvd.size(), momentum=0.9)
+    inner = torch.optim.SGD(model.parameters(), lr=args.lr * hvd.size(), momentum=args.momentum)
     compression = None if args.dense else build_compression(args, model)  # (*)
     optimizer = hvd.DistributedOptimizer(
         inner,

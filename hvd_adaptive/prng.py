@@ -82,11 +82,14 @@ def sample(ops: Ops, key: Key, k: int, n: int, like: Array) -> Array:
         ``i64[k]``, distinct, in random order, on the device of ``like``.
     """
     bits = max(1, (n - 1).bit_length())
-    positions = _permute(ops.arange(k, like), key, bits)
-    outside = positions >= n
-    while ops.any(outside):  # under half of the domain lies outside, so this ends after a few turns
-        positions = ops.where(outside, _permute(positions, key, bits), positions)
-        outside = positions >= n
+    first = ops.arange(k, like)
+    blocks = [ops.slice(first, start, min(start + _BLOCK, k)) for start in range(0, max(k, 1), _BLOCK)]
+    positions = ops.concat([_permute(block, key, bits) for block in blocks])
+    outside = ops.nonzero(positions >= n)
+    while ops.size(outside):  # under half of the domain lies outside, so this ends after a few turns
+        moved = _permute(ops.take(positions, outside), key, bits)
+        positions = ops.scatter_add(ops.clear(positions, outside), outside, moved)
+        outside = ops.take(outside, ops.nonzero(moved >= n))
     return positions
 
 

@@ -26,6 +26,7 @@ __all__ = [
     "DGC",
     "NAMES",
     "QSGD",
+    "USUAL",
     "AdaptiveThreshold",
     "BFloat16",
     "Compressor",
@@ -64,6 +65,31 @@ NAMES: dict[str, type[Compressor]] = {
     "efsign": EFSign,
 }
 """Every method under the name that command lines use; help, errors, tests and docs read this."""
+
+
+USUAL: tuple[Compressor, ...] = (
+    Identity(),
+    Half(),
+    BFloat16(),
+    TopK(100),
+    RandomK(10),
+    RandomK(4, unbiased=True),
+    Threshold(0.01),
+    AdaptiveThreshold(),
+    TernGrad(),
+    TernGrad(clip=2.5),
+    QSGD(7, bucket=512),
+    QSGD(127),
+    SignSGD(),
+    SignSGD(scaled=True),
+    NaturalCompression(),
+    DGC(100),
+    RedSync(100),
+    PowerSGD(4),
+    OneBit(),
+    EFSign(),
+)
+"""Every method at a usual setting, for tables and benchmarks."""
 
 
 def compressor(name: str, **options: Any) -> Compressor:

@@ -2,7 +2,7 @@
 
 Contract  D(C(x))_i is sign(x_i) 2^floor(log2 |x_i|) or twice that, so that the mean is exact: unbiased, variance at most ||x||^2
           / 8.
-On wire   codes of 9 bits [n]: the sign and float32's exponent.
+On wire   codes of 8 bits [n], float32's exponents, and of 1 bit [n], the signs.
 Source    Horvath et al. 2019, "Natural Compression for Distributed Deep Learning", arXiv:1905.10988.
 Differs   below 2^-126 the neighbours are 0 and 2^-126; beyond 2^127, where the upper one is infinite, the lower one is taken.
 """
@@ -30,11 +30,11 @@ class NaturalCompression(Compressor):
         bits = ops.from_bytes(ops.to_bytes(ops.cast(x, "float32")), "int32")
         up = uniform(ops, draw.own, n, x) * _MANTISSA < ops.cast(bits & (_MANTISSA - 1), "float32")
         exponent = ops.at_most(((bits >> 23) & 0xFF) + ops.cast(up, "int32"), _LARGEST_EXPONENT)
-        negative = ops.cast(bits < 0, "int32")
-        return Payload((Field(exponent + (negative << 8), 9),), n, ops.dtype(x), n)
+        fields = Field(ops.cast(exponent, "uint8"), 8), Field(ops.cast(bits < 0, "uint8"), 1)
+        return Payload(fields, n, ops.dtype(x), n)
 
     def decode(self, ops: Ops, payload: Payload, draw: Draw, onto: Array | None = None, weight: float = 1.0) -> Array:
-        codes = payload.fields[0].array
-        powers = ops.from_bytes(ops.to_bytes((codes & 0xFF) << 23), "float32")
-        values = powers * ops.cast(1 - 2 * (codes >> 8), "float32")
+        exponents, negative = (field.array for field in payload.fields)
+        powers = ops.from_bytes(ops.to_bytes(ops.cast(exponents, "int32") << 23), "float32")
+        values = powers * (1.0 - 2.0 * ops.cast(negative, "float32"))
         return add_weighted(ops, ops.cast(values, payload.dtype), onto, weight)
