@@ -3,9 +3,9 @@
     python benchmarks/methods.py [--ranks 2] [--scale 1] [--only TopK QSGD] [--json]
 
 Gradients in the 161 shapes of ResNet-50 (25.6 M elements): a part that all ranks share and noise of their own, heavy-tailed, with
-a deviation that falls with each tensor's fan-in. All ranks live in one process on one core, and take their turns in the exchange that
-is the method's default. For each method and scope: the relative error of the mean over ranks in a first step, bytes that rank 0 hands
-to collectives for each element, and rank 0's seconds until its first collective (encode) and after it (decode).
+a deviation that falls with each tensor's fan-in. All ranks live in one process on one core, and take their turns in the exchange
+that is the method's default. For each method and scope: the relative error of the mean over ranks in a first step, bytes that
+rank 0 hands to collectives for each element, and rank 0's seconds until its first collective (encode) and after it (decode).
 """
 
 import argparse

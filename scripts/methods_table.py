@@ -18,13 +18,13 @@ HEAD = f"""# Methods
 
 Written by `scripts/methods_table.py`; a test compares it with the code.
 
-A method turns the gradient x of a unit (n elements) into a payload C(x), and a payload into a vector D(C(x)). Every method works with
-every scope (`LayerWise`, `Bucketed`, `EntireModel`) and with each of its exchanges; the first is what `exchange="auto"` takes.
+A method turns the gradient x of a unit (n elements) into a payload C(x), and a payload into a vector D(C(x)). Every method works
+with every scope (`LayerWise`, `Bucketed`, `EntireModel`) and each of its exchanges, of which `exchange="auto"` takes the first.
 
 - **biased**: the mean of D(C(x)) is not x.
 - **omega**: E||D(C(x))||^2 <= (1 + omega) ||x||^2, the assumption of [Dutta et al. 2020](https://arxiv.org/abs/1911.08250).
-- **bits**: on the wire for each element of a unit of {ELEMENTS:,} normally distributed elements with deviation 0.004, gathered: what
-  is handed to Horovod, headers and scales included.
+- **bits**: on the wire for each element of a unit of {ELEMENTS:,} normally distributed elements with deviation 0.004,
+  gathered: what is handed to Horovod, headers and scales included.
 - **feedback**: what is on unless `feedback=` asks for something else.
 """
 

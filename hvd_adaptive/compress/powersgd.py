@@ -93,6 +93,9 @@ class PowerSGD(Compressor):
         q = ops.matrix(payload.fields[1].array, form.columns, form.rank)
         return add_weighted(ops, product(ops, p, q, payload.n, payload.dtype), onto, weight)
 
+    def keep_back(self, ops: Ops, x: Array, payload: Payload, draw: Draw) -> Array:
+        return ops.full_like(x, 0.0) if len(payload.fields) == 1 else super().keep_back(ops, x, payload, draw)
+
 
 def product(ops: Ops, p: Array, q: Array, n: int, dtype: str) -> Array:
     """The vector ``dtype[n]`` of the matrix p q^T."""

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from hvd_adaptive.compress.base import Compressor, ExchangeName, Field, Payload
 from hvd_adaptive.compress.sparse import Sparse, position_bits
+from hvd_adaptive.errors import ConfigError
 from hvd_adaptive.exchange import wire
 from hvd_adaptive.exchange.base import Exchange, Outcome, Round, Rounds, Situation, unhealthy
 from hvd_adaptive.ops import Array
@@ -20,8 +21,12 @@ class SharedSupport(Exchange):
 
     name: ClassVar[ExchangeName] = "shared-support"
 
+    def check(self, compressor: Compressor, size: int) -> None:
+        if not isinstance(compressor, Sparse):
+            raise ConfigError(f"{compressor!r} selects no positions to share; use a method such as TopK(factor=100)")
+
     def rounds(self, compressor: Compressor, x: Array, situation: Situation) -> Rounds:
-        assert isinstance(compressor, Sparse)  # noqa: S101 - the only ones for which it is legal
+        assert isinstance(compressor, Sparse)  # noqa: S101 - checked before the first step
         ops, n = situation.ops, situation.ops.size(x)
         leads = situation.step % situation.size == situation.rank
         positions = compressor.select(ops, x, situation.draw) if leads else ops.arange(0, x)
