@@ -152,9 +152,13 @@ class Engine:
             mean = outcome.mean if weight == 1.0 else ops.scale(outcome.mean, weight)
             return mean, memory | outcome.memory
 
-    def count_untouched(self, plan: UnitPlan, step: int) -> None:
-        """Count a unit whose gradient Horovod reduced as it was; it is not looked at, for that would cost a pass over it."""
-        self._count(plan, step, plan.unit.size, plan.unit.nbytes, finite=True)
+    def count_untouched(self, plan: UnitPlan, step: int, averaged: Array) -> None:
+        """Count a unit whose gradient Horovod reduced as it was, to ``averaged``.
+
+        It is looked at only where others are compressed: stock Horovod's way shall cost nothing.
+        """
+        finite = not plan.dense or self.ops.all_finite(self.ops.flatten(averaged))
+        self._count(plan, step, plan.unit.size, plan.unit.nbytes, finite=finite)
 
     def _take(self, flight: Flight, needed: Round) -> None:
         flight.round = needed

@@ -25,7 +25,7 @@ class StepRecord:
         bytes_sent: handed to collectives by this rank.
         bytes_dense: what stock Horovod would have been handed.
         finite: False if the result holds NaN or infinity, because a gradient of some rank did; a residual is then as before.
-            A gradient that travels untouched is not looked at.
+            A gradient that the method itself leaves untouched is not looked at.
     """
 
     step: int
@@ -78,7 +78,7 @@ class Stats:
     Attributes:
         ranks: in the process set.
         steps: steps compressed.
-        nonfinite_steps: of which had NaN or infinity in a gradient of any rank, other than one that travelled untouched.
+        nonfinite_steps: of which had NaN or infinity in a gradient of any rank; see :attr:`StepRecord.finite`.
         elements_sent: gradient elements sent.
         elements_dense: gradient elements a dense run would have sent.
         bytes_sent: handed to collectives by this rank, tokens included; sparse gradients, which bypass compression, are not.

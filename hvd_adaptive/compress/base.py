@@ -1,6 +1,7 @@
 """What a compressor is: maths only, flat vector -> payload -> flat vector. Knows no network and no framework."""
 
 import abc
+import functools
 import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, TypeAlias
@@ -105,6 +106,7 @@ def at_least_single(ops: Ops, x: Array) -> Array:
     return x if ops.dtype(x) == "float64" else ops.cast(x, "float32")
 
 
+@functools.cache
 def dtype_bits(dtype: str) -> int:
     """Bits of an element of a float or integer dtype."""
     return int(dtype.lstrip("abcdefghijklmnopqrstuvwxyz"))

@@ -117,7 +117,7 @@ class Steps:
 
     def give_untouched(self, place: Place, averaged: torch.Tensor) -> torch.Tensor:
         """The gradient to use of a unit that Horovod reduced as it was."""
-        self._engine.count_untouched(self._plans[place.unit], self.done)
+        self._engine.count_untouched(self._plans[place.unit], self.done, averaged)
         return averaged
 
     def give(self, place: Place, weight: float) -> torch.Tensor:
