@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from hvd_adaptive.compress.base import Compressor, ExchangeName
+from hvd_adaptive.compress.base import Compressor, ExchangeName, at_least_single
 from hvd_adaptive.compress.levels import Levels
 from hvd_adaptive.compress.powersgd import PowerSGD, product
 from hvd_adaptive.exchange.base import Exchange, Outcome, Round, Rounds, Situation, outcome, unhealthy
@@ -55,7 +55,7 @@ def _levels(compressor: Levels, x: Array, situation: Situation) -> Rounds:
     """Two rounds: ranks agree on scales, then add up codes in lanes."""
     ops, size, n = situation.ops, situation.size, situation.ops.size(x)
     lanes, dtype = Lanes(compressor.top, size), ops.dtype(x)
-    single = x if dtype == "float64" else ops.cast(x, "float32")
+    single = at_least_single(ops, x)
     scale = compressor.scale(ops, single)
     scale = yield Round(compressor.shared_by, scale if situation.healthy else ops.full_like(scale, math.inf))
     if not ops.all_finite(scale):
@@ -74,17 +74,21 @@ def _factors(compressor: PowerSGD, x: Array, situation: Situation) -> Rounds:
     """Two rounds: the mean of p = M q, made orthonormal, then the mean of q = M^T p, from which the next step starts."""
     ops, n, dtype = situation.ops, situation.ops.size(x), situation.ops.dtype(x)
     form = compressor.form(situation.shape)
-    single = x if dtype == "float64" else ops.cast(x, "float32")
-    matrix = ops.matrix(single, form.rows, form.columns)
+    matrix = ops.matrix(at_least_single(ops, x), form.rows, form.columns)
     start = situation.memory.get("q")
-    q = compressor.first(ops, form, situation.draw, x) if start is None else ops.matrix(start, form.columns, form.rank)
+    if start is None or not ops.any(start != 0):  # the first step, or one after the gradient vanished
+        q = compressor.first(ops, form, situation.draw, x)
+    else:
+        q = ops.matrix(start, form.columns, form.rank)
     p = yield Round("mean", _healthy(ops.flatten(compressor.project(ops, matrix, q)), situation))
     kept = form.rank * (form.rows + form.columns)
-    if _is_poisoned(p, situation):
+    if not ops.all_finite(p):
         return unhealthy(kept)
     p = ops.orthonormal(ops.matrix(p, form.rows, form.rank))
     own = ops.matmul(ops.transpose(matrix), p)
     q = yield Round("mean", ops.flatten(own))
+    if not ops.all_finite(q):
+        return unhealthy(kept)
     mean = product(ops, p, ops.matrix(q, form.columns, form.rank), n, dtype)
 
     def keep_back(x: Array) -> Array:

@@ -6,11 +6,12 @@ compress every chunk (Q_W) and send it to its master, which decodes, averages, c
 Source: Dutta et al. 2020, algorithm 1, arXiv:1911.08250; error feedback on both sides: Tang et al. 2019, arXiv:1905.05957.
 """
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 from hvd_adaptive import checks
-from hvd_adaptive.compress.base import Compressor, ExchangeName, Payload
+from hvd_adaptive.compress.base import Compressor, ExchangeName, Payload, at_least_single
 from hvd_adaptive.errors import ConfigError
 from hvd_adaptive.exchange import wire
 from hvd_adaptive.exchange.base import Exchange, Outcome, Round, Rounds, Situation, average, unhealthy
@@ -42,13 +43,12 @@ class TwoSided(Exchange):
             checks.flag("TwoSided", "feedback", self.feedback)
 
     def remembers(self, compressor: Compressor, shape: tuple[int, ...], rank: int, size: int) -> dict[str, int]:
-        n = 1
-        for length in shape:
-            n *= length
-        return {"master residual": -(-n // size)} if self._keeps(compressor) else {}
+        return {"master residual": -(-math.prod(shape) // size)} if self._keeps(compressor) else {}
 
     def rounds(self, compressor: Compressor, x: Array, situation: Situation) -> Rounds:
         ops, rank, size, n = situation.ops, situation.rank, situation.size, situation.ops.size(x)
+        if self._keeps(compressor):
+            x = at_least_single(ops, x)
         draws = [situation.draw.part(number) for number in range(size)]
         common = situation.draw.part(size)  # masters choose alike within their chunks, so that all can tell where
         chunks = _chunks(ops, x, size)
@@ -86,7 +86,7 @@ class TwoSided(Exchange):
             return master.encode(ops, mean, draw), {}
         residual = situation.memory.get("master residual")
         if residual is not None:
-            mean = mean + ops.cast(residual, ops.dtype(mean))
+            mean = mean + residual
         payload = master.encode(ops, mean, draw)
         left = master.keep_back(ops, ops.concat([mean, ops.slice(mean, 0, 0)]), payload, draw)
         return payload, {"master residual": left}

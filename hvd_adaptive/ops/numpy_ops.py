@@ -141,7 +141,7 @@ class NumpyOps:
         return np.linalg.qr(x)[0]
 
     def pack(self, codes: NDArray, bits: int) -> NDArray:
-        return _pack_few(codes, bits) if 0 < codes.size < _FEW else packing.pack(self, codes, bits)
+        return _pack_few(codes, bits) if bits and 0 < codes.size < _FEW else packing.pack(self, codes, bits)
 
     def unpack(self, packed: NDArray, bits: int, n: int, dtype: str) -> NDArray:
         return _unpack_few(packed, bits, n, dtype) if bits and 0 < n < _FEW else packing.unpack(self, packed, bits, n, dtype)

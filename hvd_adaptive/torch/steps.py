@@ -144,14 +144,17 @@ class Steps:
         }
 
     def memory(self, rank: int, size: int) -> dict[str, dict[str, torch.Tensor]]:
-        """Copies of those vectors."""
-        legal = self.remembered(rank, size)
-        names = {plan.unit.name: number for number, plan in enumerate(self._plans)}
-        return {
-            unit: {name: array.clone() for name, array in self._memory[names[unit]].items() if name in entries}
-            for unit, entries in legal.items()
-            if names[unit] in self._memory
-        }
+        """Copies of those vectors; nothing before the first step, zeros for what no step has set."""
+        memory = {}
+        for number, plan in enumerate(self._plans if self.done else ()):
+            kept, dtype = self._memory[number], getattr(torch, plan.unit.dtype)
+            vectors = {
+                name: kept[name].clone() if name in kept else torch.zeros(length, dtype=dtype)
+                for name, length in plan.remembers(rank, size).items()
+            }
+            if vectors:
+                memory[plan.unit.name] = vectors
+        return memory
 
     def restore(
         self,
