@@ -10,6 +10,7 @@ Differs   nothing. With loss scaling the gradients, and so the value, are scaled
 from dataclasses import dataclass
 
 from hvd_adaptive import checks
+from hvd_adaptive.compress.base import at_least_single
 from hvd_adaptive.compress.sparse import Sparse
 from hvd_adaptive.ops import Array, Ops
 from hvd_adaptive.prng import Draw
@@ -29,7 +30,7 @@ class Threshold(Sparse):
     value: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "value", checks.number("Threshold", "value", self.value, 0, hint="a gradient's magnitude"))
+        object.__setattr__(self, "value", checks.number("Threshold", "value", self.value, 0, 1e38, hint="a magnitude"))
 
     def select(self, ops: Ops, x: Array, draw: Draw) -> Array:
-        return ops.nonzero(abs(x) >= self.value)
+        return ops.nonzero(abs(at_least_single(ops, x)) >= self.value)
