@@ -336,13 +336,24 @@ def test_records_say_what_happened(ops):
         assert (second.step, second.kept, second.finite) == (1, 9, False)
 
 
-def test_an_untouched_gradient_is_counted_as_sent(ops):
-    (plan, *_) = plans_of(Identity(), layer_wise, "float32")
+@pytest.mark.parametrize(("dense", "value", "finite"), [(False, 1.0, True), (True, 1.0, True), (True, np.nan, False)])
+def test_an_untouched_gradient_is_counted_as_sent(ops, dense, value, finite):
+    """Beside compressed ones it is looked at for NaN, whatever its shape; where none is compressed, nobody looks."""
+    changes = {"exclude": ("conv",)} if dense else {}
+    (plan,) = [p for p in plans_of(Identity(), layer_wise, "float32", **changes) if p.unit.name == "conv"]
+    assert (plan.dense, plan.untouched) == (dense, True)
     memory = Memory()
-    Loopback(1, ops).run(lambda collective: Engine(ops, collective, 0, "test", Meter(memory)).count_untouched(plan, 4))
+    averaged = np.ones((2, 3, 2), np.float32)
+    averaged[1, 2, 0] = value
+
+    def step(collective):
+        engine = Engine(ops, collective, 0, "test", Meter(memory))
+        engine.count_untouched(plan, 4, ops.from_numpy(averaged) if dense else None)
+
+    Loopback(1, ops).run(step)
     (record,) = memory.records
     assert (record.step, record.unit, record.elements, record.kept, record.factor) == (4, "conv", 12, 12, 1.0)
-    assert (record.bytes_sent, record.bytes_dense, record.finite) == (48, 48, True)
+    assert (record.bytes_sent, record.bytes_dense, record.finite) == (48, 48, finite)
 
 
 def test_collectives_are_named_by_label_and_unit(ops):

@@ -44,7 +44,7 @@ def residual_of(ops, memory, unit):
 
 def sent_and_kept(ops, feedback, memory, unit, method, draw):
     """What was sent, and the memory afterwards, as an exchange of one payload does it."""
-    x, memory = feedback.complete(ops, memory, 1)
+    x, memory = feedback.complete(ops, memory, unit, 1)
     payload = method.encode(ops, x, draw)
     sent = ops.to_numpy(method.decode(ops, payload, draw)).astype(np.float64).copy()
 
@@ -64,7 +64,7 @@ def test_nothing_is_lost_over_many_steps(ops, method, dtype, sizes):
         gradient = rng.integers(-1000, 1000, unit.size).astype(dtype)
         before = residual_of(ops, memory, unit)
         memory, _ = absorbed(ops, Residual(), memory, unit, gradient)
-        x, memory = Residual().complete(ops, memory, 1)
+        x, memory = Residual().complete(ops, memory, unit, 1)
         assert ops.dtype(x) == dtype
         np.testing.assert_array_equal(ops.to_numpy(x), before + gradient)
         sent, memory = sent_and_kept(ops, Residual(), memory, unit, method, draw_of(step))
@@ -138,7 +138,7 @@ def test_undo_leaves_no_trace_of_the_step(ops, method, first, feedback):
         _, memory = sent_and_kept(ops, feedback, memory, unit, method, draw_of(0))
     before = residual_of(ops, memory, unit)
     memory, gradients = absorbed(ops, feedback, memory, unit, rng.integers(-1000, 1000, unit.size).astype(np.float32))
-    x, memory = feedback.complete(ops, memory, 2)
+    x, memory = feedback.complete(ops, memory, unit, 2)
     method.encode(ops, x, draw_of(9))
     undone = feedback.undo(ops, memory, unit, gradients)
     np.testing.assert_array_equal(residual_of(ops, undone, unit), before)
@@ -179,7 +179,7 @@ def test_what_else_is_remembered_is_left_alone(ops, feedback, sizes):
 def test_without_feedback_a_lone_gradient_is_not_copied_and_not_kept(ops):
     unit, gradient = unit_of((6,)), ops.from_numpy(np.ones(6, np.float32))
     memory = NoFeedback().absorb(ops, {}, unit, unit.slots[0], gradient)
-    x, memory = NoFeedback().complete(ops, memory, 3)
+    x, memory = NoFeedback().complete(ops, memory, unit, 3)
     assert x is gradient
     _, kept = sent_and_kept(ops, NoFeedback(), memory, unit, TopK(2), draw_of(0))
     assert kept == {}
@@ -189,11 +189,11 @@ def test_without_feedback_a_lone_gradient_is_not_copied_and_not_kept(ops):
 def test_without_feedback_several_gradients_share_a_buffer_that_serves_again(ops):
     unit = unit_of((2, 3))
     memory, _ = absorbed(ops, NoFeedback(), {}, unit, np.arange(1, 6, dtype=np.float32))
-    x, memory = NoFeedback().complete(ops, memory, 3)
+    x, memory = NoFeedback().complete(ops, memory, unit, 3)
     np.testing.assert_array_equal(ops.to_numpy(x), [1, 2, 3, 4, 5])
     _, kept = sent_and_kept(ops, NoFeedback(), memory, unit, TopK(2), draw_of(0))
     again, _ = absorbed(ops, NoFeedback(), kept, unit, np.full(5, 9, np.float32))
-    assert NoFeedback().complete(ops, again, 3)[0] is x
+    assert NoFeedback().complete(ops, again, unit, 3)[0] is x
     np.testing.assert_array_equal(ops.to_numpy(x), [9] * 5)  # nothing of the last step
     undone = NoFeedback().undo(ops, again, unit, [])
     assert list(undone.values()) == [x]
@@ -204,7 +204,7 @@ def test_a_lone_bfloat16_gradient_is_widened_because_horovod_reduces_none(given_
     """Only torch has the dtype."""
     ops, unit = TorchOps(), unit_of((3,), given_dtype)
     gradient = torch.tensor([1.0, -2.5, 3.0], dtype=getattr(torch, given_dtype))
-    x, _ = NoFeedback().complete(ops, NoFeedback().absorb(ops, {}, unit, unit.slots[0], gradient), 1)
+    x, _ = NoFeedback().complete(ops, NoFeedback().absorb(ops, {}, unit, unit.slots[0], gradient), unit, 1)
     assert ops.dtype(x) == work_dtype
     assert x.tolist() == [1.0, -2.5, 3.0]
 
@@ -219,7 +219,7 @@ def test_several_narrow_gradients_are_gathered_up_in_float32(dtype, feedback):
         for slot in unit.slots:
             gradient = torch.full((slot.stop - slot.start,), value, dtype=getattr(torch, dtype))
             memory = feedback.absorb(ops, memory, unit, slot, gradient)
-        x, memory = feedback.complete(ops, memory, 4)
+        x, memory = feedback.complete(ops, memory, unit, 4)
         assert (ops.dtype(x), x.tolist()) == ("float32", [expected] * 3)
 
 
