@@ -129,7 +129,7 @@ class MomentumCorrection:
         owner = type(self).__name__
         object.__setattr__(self, "momentum", checks.number(owner, "momentum", self.momentum, 0, 0.9999))
         if self.clip is not None:
-            object.__setattr__(self, "clip", checks.number(owner, "clip", self.clip, 1e-30, hint="a norm; None clips nothing"))
+            object.__setattr__(self, "clip", checks.number(owner, "clip", self.clip, 1e-30, 1e30, hint="a norm, or None"))
         for name in ("nesterov", "masking"):
             checks.flag(owner, name, getattr(self, name))
 
@@ -140,7 +140,7 @@ class MomentumCorrection:
         gradient = ops.cast(memory["gradient"], unit.dtype)
         if self.clip is not None:
             norm, limit = ops.row_norm(gradient, unit.size), self.clip / ranks**0.5
-            gradient = gradient * ops.where(norm > limit, limit / norm, ops.full_like(norm, 1.0))
+            gradient = gradient * (limit / ops.where(norm > limit, norm, ops.full_like(norm, limit)))
         zeros = ops.zeros(unit.size, unit.dtype, like=gradient)
         velocity = ops.scale(memory.get("velocity", zeros), self.momentum) + gradient
         moved = ops.scale(velocity, self.momentum) + gradient if self.nesterov else velocity

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from hvd_adaptive.ops import Array, Ops
 
 _MASK = 0xFFFFFFFF
-_ROUNDS = 8
+_SMALL_BITS, _MANY_ROUNDS, _ROUNDS = 16, 8, 4
+"""Halves of few bits take more rounds until every ordered choice is as likely."""
 _BLOCK = 1 << 15
 """Elements hashed at a time: few enough to stay in a core's cache."""
 
@@ -98,8 +99,8 @@ def _permute(x: Array, key: Key, bits: int) -> Array:
     low_bits = (bits + 1) // 2
     low_mask, high_mask = (1 << low_bits) - 1, (1 << (bits - low_bits)) - 1
     high, low = x >> low_bits, x & low_mask
-    for number in range(_ROUNDS):
+    for number in range(_MANY_ROUNDS if bits < _SMALL_BITS else _ROUNDS):
         round_key = derive(key, number)
-        low = low ^ (_mix(_mix(high ^ round_key.high) ^ round_key.low) & low_mask)
-        high = high ^ (_mix(_mix(low ^ round_key.low) ^ round_key.high) & high_mask)
+        low = low ^ (_mix(high ^ round_key.high) & low_mask)
+        high = high ^ (_mix(low ^ round_key.low) & high_mask)
     return (high << low_bits) | low

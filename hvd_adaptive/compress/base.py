@@ -18,7 +18,7 @@ class Field(NamedTuple):
 
     Attributes:
         array: floats, or codes: whole numbers from 0 to below 2^bits.
-        bits: what each element takes on the wire; for floats the width of the dtype.
+        bits: what each element takes on the wire; the width of the dtype of what travels as it is, as floats do.
         counted: True if its length is the number of elements kept, which may differ by rank.
     """
 

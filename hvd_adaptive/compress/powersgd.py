@@ -62,8 +62,7 @@ class PowerSGD(Compressor):
         n = math.prod(shape)
         rows = shape[0] if len(shape) > 1 else max(1, math.isqrt(n))
         columns = -(-n // rows)
-        rank = min(self.rank, rows, columns)
-        return Form(rows, columns, rank if rank * (rows + columns) < n else 0)
+        return Form(rows, columns, self.rank if self.rank * (rows + columns) < n else 0)
 
     def first(self, ops: Ops, form: Form, draw: Draw, like: Array) -> Array:
         """``f32[columns, rank]``: where the iteration starts, the same on every rank."""

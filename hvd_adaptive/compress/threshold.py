@@ -7,6 +7,7 @@ Source    Dutta et al. 2020, section 5.2, arXiv:1911.08250.
 Differs   nothing. With loss scaling the gradients, and so the value, are scaled too.
 """
 
+import math
 from dataclasses import dataclass
 
 from hvd_adaptive import checks
@@ -14,6 +15,8 @@ from hvd_adaptive.compress.base import at_least_single
 from hvd_adaptive.compress.sparse import Sparse
 from hvd_adaptive.ops import Array, Ops
 from hvd_adaptive.prng import Draw
+
+_LARGEST_SINGLE = (2 - 2.0**-23) * 2.0**127
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,9 @@ class Threshold(Sparse):
     value: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "value", checks.number("Threshold", "value", self.value, 0, 1e38, hint="a magnitude"))
+        object.__setattr__(self, "value", checks.number("Threshold", "value", self.value, 0, hint="a magnitude"))
 
     def select(self, ops: Ops, x: Array, draw: Draw) -> Array:
-        return ops.nonzero(abs(at_least_single(ops, x)) >= self.value)
+        x = at_least_single(ops, x)
+        beyond = self.value > _LARGEST_SINGLE and ops.dtype(x) == "float32"
+        return ops.nonzero(abs(x) >= (math.inf if beyond else self.value))
