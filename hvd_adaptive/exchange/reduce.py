@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from hvd_adaptive.compress.base import Compressor, ExchangeName, at_least_single
+from hvd_adaptive.compress.identity import Identity
 from hvd_adaptive.compress.levels import Levels
 from hvd_adaptive.compress.powersgd import PowerSGD, product
 from hvd_adaptive.exchange.base import Exchange, Outcome, Round, Rounds, Situation, outcome, unhealthy
@@ -29,8 +30,9 @@ class Reduce(Exchange):
     def rounds(self, compressor: Compressor, x: Array, situation: Situation) -> Rounds:
         if isinstance(compressor, Levels):
             return _levels(compressor, x, situation)
-        if isinstance(compressor, PowerSGD) and compressor.form(situation.shape).rank:
-            return _factors(compressor, x, situation)
+        if isinstance(compressor, PowerSGD):
+            dense = not compressor.form(situation.shape).rank
+            return _floats(Identity(), x, situation) if dense else _factors(compressor, x, situation)
         return _floats(compressor, x, situation)
 
 

@@ -131,14 +131,16 @@ class NumpyOps:
         return x.reshape(rows, columns)
 
     def matmul(self, x: NDArray, y: NDArray) -> NDArray:
-        product: NDArray = x @ y
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is infinite, as in every framework
+            product: NDArray = x @ y
         return product
 
     def transpose(self, x: NDArray) -> NDArray:
         return x.T
 
     def orthonormal(self, x: NDArray) -> NDArray:
-        return np.linalg.qr(x)[0]
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.linalg.qr(x)[0]
 
     def pack(self, codes: NDArray, bits: int) -> NDArray:
         return _pack_few(codes, bits) if bits and 0 < codes.size < _FEW else packing.pack(self, codes, bits)

@@ -1,7 +1,5 @@
 """Codes of many ranks in the lanes of words, summed as an allreduce sums int32, against sums in pure Python."""
 
-import random
-
 import numpy as np
 import pytest
 
@@ -50,9 +48,9 @@ def check_sums(ops, top, vectors):
 @pytest.mark.parametrize("ranks", RANKS)
 def test_sums_come_back_whatever_the_codes(ops, top, ranks):
     """No lane spills into the next: with codes at random, all at the top on all ranks, and one rank alone at the top."""
-    generator = random.Random(f"{top} {ranks}")
+    generator = np.random.default_rng([top, ranks])
     for n in LENGTHS:
-        few = [tuple(generator.randint(0, top) for _ in range(n)) for _ in range(min(ranks, 3))]
+        few = [tuple(generator.integers(0, top, n, endpoint=True).tolist()) for _ in range(min(ranks, 3))]
         words = check_sums(ops, top, [few[rank % len(few)] for rank in range(ranks)])
         if n in (1, 2, 15, 16, 31, 32, 70):
             check_sums(ops, top, [(top,) * n] * ranks)
@@ -87,7 +85,9 @@ def test_what_no_lane_can_hold_is_refused(top):
     """2^31 - 1 is the most that 31 bits hold."""
     most = (2**31 - 1) // top
     assert Lanes(top, most).in_a_word == 1
-    with pytest.raises(ConfigError, match=f"codes up to {top} of {most + 1} ranks add up to more than a lane of 31 bits can hold"):
+    with pytest.raises(
+        ConfigError, match=f"codes up to {top} of {most + 1} ranks add up to more than a lane of 31 bits can hold"
+    ):
         Lanes(top, most + 1)
 
 
