@@ -8,7 +8,9 @@ from typing import ClassVar
 import pytest
 
 from hvd_adaptive import BFloat16, ConfigError, Fixed, Half, Identity, NoFeedback, RandomK, Residual, TopK
-from hvd_adaptive.exchange import Gather, Reduce
+from hvd_adaptive.compress import DGC, QSGD, EFSign, OneBit, PowerSGD, SignSGD, TernGrad, Threshold
+from hvd_adaptive.exchange import Gather, Reduce, SharedSupport, TwoSided
+from hvd_adaptive.feedback import MomentumCorrection
 from hvd_adaptive.granularity import Parameter, bucketed, entire_model, layer_wise
 from hvd_adaptive.plan import Options, build
 
@@ -192,6 +194,21 @@ def test_a_pattern_must_match():
         (Half(), True, Residual()),
         (Half(), Residual(), Residual()),
         (TopK(10), NoFeedback(), NoFeedback()),
+        (DGC(10), None, MomentumCorrection()),
+        (DGC(10, momentum=0.5, nesterov=True, clip=2, masking=False), None, MomentumCorrection(0.5, True, 2.0, False)),
+        (DGC(10, momentum=0.5), True, MomentumCorrection(0.5)),
+        (DGC(10), Residual(), Residual()),
+        (DGC(10), False, NoFeedback()),
+        (TopK(10), MomentumCorrection(0.8), MomentumCorrection(0.8)),
+        (SignSGD(), None, NoFeedback()),
+        (SignSGD(), False, NoFeedback()),
+        (SignSGD(scaled=True), None, Residual()),
+        (TernGrad(), True, Residual()),
+        (PowerSGD(2), None, Residual()),
+        (OneBit(), None, Residual()),
+        (EFSign(), None, Residual()),
+        (Threshold(0.5), None, Residual()),
+        (QSGD(7), None, NoFeedback()),
     ],
 )
 def test_feedback_is_on_exactly_where_the_method_is_biased_or_it_is_asked_for(compressor, asked, expected):
@@ -271,6 +288,49 @@ def test_what_a_checkpoint_must_hold_of_a_unit():
     assert remembered(entire_model, feedback=Own()) == {"momentum": 224, "residual": 224}
 
 
+@pytest.mark.parametrize("feedback", [True, Residual(), Residual(0.5), MomentumCorrection()], ids=repr)
+@pytest.mark.parametrize("exchange", ["auto", "reduce", "gather", "two-sided", TwoSided(QSGD(7))], ids=str)
+def test_votes_have_no_magnitude_that_could_be_kept_back(feedback, exchange):
+    with pytest.raises(ConfigError, match=r"sends votes without a magnitude.*such as SignSGD\(scaled=True\)$"):
+        options(compressor=SignSGD(), feedback=feedback, exchange=exchange)
+    options(compressor=SignSGD(scaled=True), feedback=feedback, exchange=exchange)
+    for without in (None, False, NoFeedback()):
+        options(compressor=SignSGD(), feedback=without, exchange=exchange)
+
+
+def test_masters_and_factors_are_remembered_too():
+    """216 elements as 8 by 27, or with the 8 of the bias as 14 by 16; among 3 ranks 72 or 75 elements each."""
+
+    def remembered(scope, **changes):
+        return [plan.remembers(1, 3) for plan in build(MODEL[:2], scope, options(**changes), 3)]
+
+    power = {"compressor": PowerSGD(2), "exchange": "reduce"}
+    assert remembered(layer_wise, **power) == [{"residual": 216, "q": 54}, {"residual": 8}]
+    assert remembered(layer_wise, **power, feedback=False) == [{"q": 54}, {}]
+    assert remembered(entire_model, **power) == [{"residual": 224, "q": 32}]
+    assert remembered(entire_model, compressor=PowerSGD(2), exchange="gather") == [{"residual": 224}]
+    assert remembered(entire_model, exchange="two-sided") == [{"residual": 224, "master residual": 75}]
+    assert remembered(layer_wise, exchange="two-sided") == [
+        {"residual": 216, "master residual": 72},
+        {"residual": 8, "master residual": 3},
+    ]
+    assert remembered(entire_model, exchange=TwoSided(QSGD(7))) == [{"residual": 224}]
+    assert remembered(entire_model, exchange=TwoSided(feedback=False)) == [{"residual": 224}]
+    assert remembered(entire_model, compressor=QSGD(7), exchange=TwoSided(TopK(3))) == [{"master residual": 75}]
+    assert remembered(entire_model, exchange=SharedSupport()) == [{"residual": 224}]
+    assert remembered(entire_model, compressor=DGC(10)) == [{"residual": 224, "velocity": 224}]
+    dense = remembered(entire_model, exchange="two-sided", exclude=("*.bias",))
+    assert dense == [{"residual": 216, "master residual": 72}, {}]
+
+
+@pytest.mark.parametrize(("levels", "most"), [(1, 2**30 - 1), (7, 153391689), (2**20, 1023)])
+def test_levels_too_many_for_so_many_ranks_are_refused(levels, most):
+    """2 s P must stay below 2^31; 2^31 - 1 is 14 times 153391689 and 1."""
+    build(MODEL, layer_wise, options(compressor=QSGD(levels), exchange="reduce"), most)
+    with pytest.raises(ConfigError, match="use exchange='gather', or fewer levels"):
+        build(MODEL, layer_wise, options(compressor=QSGD(levels), exchange="reduce"), most + 1)
+
+
 def test_another_factor():
     (plan,) = build(MODEL, entire_model, options(compressor=TopK(10)))
     changed = plan.at(25)
@@ -288,6 +348,9 @@ def test_a_payload_rides_if_it_is_a_summable_array_of_one_parameter():
     assert rides(layer_wise, compressor=RandomK(10)) == rides(layer_wise, compressor=Half()) == {True}
     assert rides(layer_wise, compressor=TopK(10)) == rides(layer_wise, compressor=Half(), exchange="gather") == {False}
     assert rides(entire_model, compressor=RandomK(10)) == {False}
+    assert rides(layer_wise, compressor=QSGD(7), exchange="reduce") == {False}  # two rounds
+    assert rides(layer_wise, compressor=PowerSGD(2)) == {False}
+    assert rides(layer_wise, exchange="shared-support") == rides(layer_wise, exchange="two-sided") == {False}
     assert rides(entire_model, compressor=RandomK(10), exclude=("*.bias",)) == {False, True}
 
 
@@ -314,6 +377,10 @@ def test_a_gradient_is_untouched_if_it_travels_as_it_is_and_nothing_is_kept():
         (Half(), None, False),
         (Half(), True, True),
         (Identity(), True, True),
+        (QSGD(7), None, True),
+        (SignSGD(), None, True),
+        (PowerSGD(2), False, True),
+        (DGC(10), None, True),
     ],
 )
 def test_gradients_are_checked_where_nan_would_be_lost_or_stay(compressor, feedback, expected):
