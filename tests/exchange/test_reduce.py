@@ -246,3 +246,12 @@ def test_dense_where_factors_would_not_be_smaller(ops, shape, rank):
 def test_factors_are_sent_exactly_where_they_are_smaller(shape, rank, smaller):
     """8 of 16; 16 of 16; 20 of 21; rank 3 at most, 24 of 15."""
     assert bool(Reduce().remembers(PowerSGD(rank), shape, 0, 2)) == smaller
+
+
+@pytest.mark.parametrize(("ranks", "bad"), [(1, {0}), (3, {1}), (3, {0, 1, 2})])
+def test_an_unhealthy_rank_ends_the_exchange_after_its_first_round(ops, ranks, bad):
+    """Scales or factors that are not finite are not worked with, which costs less, and a QR of NaN may fail on some devices."""
+    for method, kind in ((PowerSGD(1), "mean"), (QSGD(7), "max"), (SignSGD(scaled=True), "mean")):
+        for result in exchanged(ops, method, Reduce(), normal(ranks, 108, np.float32), bad=bad, shape=(12, 9)):
+            assert [handed[0] for handed in result.handed] == [kind]
+            assert result.mean is None
