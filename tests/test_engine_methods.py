@@ -224,6 +224,7 @@ def test_the_order_in_which_a_rank_launches_its_units_does_not_matter(ops, metho
 
 def test_random_positions_of_all_ranks_coincide(ops):
     seen, _ = train(ops, 3, plans_of(RandomK(4), feedback=False), alike, order=lambda rank, number: (number + rank) % 5)
+    check_identical(seen)
     for by_rank in seen:
         for mean, size in zip(by_rank[0][0], (24, 3, 72, 12, 1), strict=True):
             assert np.count_nonzero(mean) == max(1, size // 4)
