@@ -37,7 +37,7 @@ RUNS: dict[str, list[str]] = {
     "terngrad clip=2.5": ["--option", "clip=2.5"],
     "qsgd levels=7 bucket=512": ["--option", "levels=7", "--option", "bucket=512"],
     "qsgd levels=127, reduce": ["--option", "levels=127", "--exchange", "reduce"],
-    "signsgd": ["--lr", "0.00025"],
+    "signsgd": ["--lr", "0.00005"],
     "signsgd scaled": [*SIGNS, "--option", "scaled=true"],
     "natural": [],
     "dgc factor=100": ["--momentum", "0"],

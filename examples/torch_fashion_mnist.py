@@ -29,14 +29,20 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--compressor", default="topk", choices=hvd_adaptive.compress.NAMES, help="method (default: topk)")
     parser.add_argument("--factor", type=float, default=100.0, help="if the method has one (default: 100, which keeps 1 %%)")
-    parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="of the method, such as levels=7")
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="of the method, such as levels=7, unbiased=true, norm=max",
+    )
     parser.add_argument("--scope", default="entire-model", choices=hva.SCOPES, help="what is compressed together")
     parser.add_argument("--exchange", default="auto", help="auto, or one that is legal for the compressor")
     parser.add_argument("--dense", action="store_true", help="stock Horovod without compression")
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--batch-size", type=int, default=64, help="per rank")
     parser.add_argument("--lr", type=float, default=0.02, help="per rank; it is multiplied with the number of ranks")
-    parser.add_argument("--momentum", type=float, default=0.9, help="of the optimizer; dgc brings its own, so 0 for it")
+    parser.add_argument("--momentum", type=float, help="of the optimizer (default: 0.9, and 0 for dgc, which brings its own)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--limit", type=int, help="train on the first so many images only")
     parser.add_argument("--data", type=Path, default=fashion_mnist.FOLDER, help="folder of the data set")
@@ -134,7 +140,8 @@ def train(args: argparse.Namespace) -> None:
     hvd.init()
     torch.manual_seed(args.seed)
     model = build_model()
-    inner = torch.optim.SGD(model.parameters(), lr=args.lr * hvd.size(), momentum=args.momentum)
+    momentum = args.momentum if args.momentum is not None else 0.0 if args.compressor == "dgc" and not args.dense else 0.9
+    inner = torch.optim.SGD(model.parameters(), lr=args.lr * hvd.size(), momentum=momentum)
     compression = None if args.dense else build_compression(args, model)  # (*)
     optimizer = hvd.DistributedOptimizer(
         inner,

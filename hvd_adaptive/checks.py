@@ -33,14 +33,14 @@ def count(owner: str, name: str, value: object, most: int = 2**30, hint: str = "
     return int(value)
 
 
-def flag(owner: str, name: str, value: object) -> bool:
+def flag(owner: str, name: str, value: object, legal: str = "True or False") -> bool:
     """``value``.
 
     Raises:
         ConfigError: if it is neither True nor False.
     """
     if not isinstance(value, bool):
-        raise ConfigError(f"{owner}: {name} must be True or False, got {value!r}")
+        raise ConfigError(f"{owner}: {name} must be {legal}, got {value!r}")
     return value
 
 

@@ -142,7 +142,7 @@ class Engine:
         plan, outcome, ops = flight.plan, flight.outcome, self.ops
         assert outcome is not None  # noqa: S101 - callers advance or collect first
         with self._meter.time("decode"):
-            finite = outcome.mean is not None and (plan.checks or ops.all_finite(outcome.mean))
+            finite = outcome.mean is not None and (_is_looked_at(ops, plan, outcome.mean) or ops.all_finite(outcome.mean))
             self._count(plan, flight.step, outcome.kept, flight.bytes_sent, finite=finite)
             if outcome.mean is None:
                 like = flight.gradients[0][1]
@@ -178,3 +178,8 @@ class Engine:
                 finite=finite,
             )
         )
+
+
+def _is_looked_at(ops: Ops, plan: UnitPlan, mean: Array) -> bool:
+    """True if gradients were found finite, and the mean cannot well have overflowed since, as a float16 may."""
+    return plan.checks and ops.dtype(mean) != "float16"

@@ -5,6 +5,7 @@ ready; after the exchange what was sent is taken out again. With :class:`Residua
 sent + residual = gradient + previous residual.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, TypeAlias
@@ -71,7 +72,7 @@ class Residual:
         return memory["residual"], memory
 
     def keep(self, ops: Ops, memory: Memory, unit: Unit, keep_back: KeepBack, positions: Array | None) -> Memory:
-        residual = keep_back(memory["residual"])
+        residual = without_overflow(ops, keep_back(memory["residual"]))
         return memory | {"residual": residual if self.decay == 1.0 else ops.scale(residual, self.decay)}
 
     def undo(self, ops: Ops, memory: Memory, unit: Unit, gradients: Gradients) -> Memory:
@@ -148,7 +149,8 @@ class MomentumCorrection:
         return compensated, memory | {"compensated": compensated, "next velocity": velocity}
 
     def keep(self, ops: Ops, memory: Memory, unit: Unit, keep_back: KeepBack, positions: Array | None) -> Memory:
-        velocity, residual = memory["next velocity"], keep_back(memory["compensated"])
+        velocity = without_overflow(ops, memory["next velocity"])
+        residual = without_overflow(ops, keep_back(memory["compensated"]))
         if self.masking and positions is not None:
             velocity = ops.clear(velocity, positions)
         return self.undo(ops, memory, unit, []) | {"residual": residual, "velocity": velocity}
@@ -156,6 +158,11 @@ class MomentumCorrection:
     def undo(self, ops: Ops, memory: Memory, unit: Unit, gradients: Gradients) -> Memory:
         passing = ("compensated", "next velocity")  # the old residual and velocity are still there
         return {name: array for name, array in kept_buffer(memory, unit).items() if name not in passing}
+
+
+def without_overflow(ops: Ops, x: Array) -> Array:
+    """``x`` with zeros where it is not finite: what is too large for its dtype must not stay for ever."""
+    return x if ops.all_finite(x) else ops.where(abs(x) < math.inf, x, ops.full_like(x, 0.0))
 
 
 def assemble(ops: Ops, buffer: Array | None, unit: Unit, slot: Slot, gradient: Array) -> Array:

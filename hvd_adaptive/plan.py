@@ -40,15 +40,15 @@ class UnitPlan:
         """True if the gradient itself rides and nothing is kept: stock Horovod's way."""
         return self.rides and isinstance(self.compressor, Identity) and self.feedback == NoFeedback()
 
-    def remembers(self, rank: int, size: int) -> dict[str, int]:
+    def remembers(self, size: int) -> dict[str, int]:
         """Lengths of the vectors that a checkpoint must hold, by name."""
         own = dict.fromkeys(self.feedback.remembers, self.unit.size)
-        return own | self.exchange.remembers(self.compressor, self.unit.shape, rank, size)
+        return own | self.exchange.remembers(self.compressor, self.unit.shape, size)
 
     @property
     def checks(self) -> bool:
         """True if NaN and infinity would be lost, or stay in the residual, unless looked for."""
-        return bool(self.feedback.remembers) or not self.compressor.carries_all
+        return bool(self.feedback.remembers) or not self.exchange.carries_all(self.compressor)
 
     def at(self, factor: float) -> "UnitPlan":
         """The same plan with another factor."""
@@ -119,7 +119,8 @@ class Options:
 
     def described(self) -> dict[str, Any]:
         """The options as text that compares equal on ranks that behave alike."""
-        return {f.name: _text(getattr(self, f.name)) for f in dataclasses.fields(self)}
+        meant = {"exchange": choose(self.compressor, self.exchange), "feedback": _feedback(self)}
+        return {f.name: _text(meant.get(f.name, getattr(self, f.name))) for f in dataclasses.fields(self)}
 
 
 def _is_instance(value: object, method: str) -> bool:
@@ -142,6 +143,19 @@ def _feedback(options: Options) -> Feedback:
     return NoFeedback() if asked is False else asked
 
 
+def _check_contraction(compressor: Compressor, n: int) -> None:
+    """
+    Raises:
+        ConfigError: if error feedback was asked for where the method calls for none, and the residual would grow without end.
+    """
+    if not compressor.feedback.remembers and compressor.omega(n) >= 1:
+        raise ConfigError(
+            f"feedback=True: the error of {compressor!r} may exceed the gradient of a unit of {n} elements (omega is "
+            f"{compressor.omega(n):.3g}, and must be below 1), so a residual would grow from step to step; leave feedback out, "
+            "for the method is unbiased, or use more levels or a smaller bucket (feedback=Residual() insists)"
+        )
+
+
 def build(parameters: Sequence[Parameter], scope: Scope, options: Options, ranks: int = 1) -> tuple[UnitPlan, ...]:
     """Plans that together cover ``parameters``: those to compress grouped by ``scope``, the others dense, each on its own.
 
@@ -158,6 +172,8 @@ def build(parameters: Sequence[Parameter], scope: Scope, options: Options, ranks
     exchange.check(compressor, ranks)
     feedback = _feedback(options)
     plans = [UnitPlan(unit, compressor, exchange, feedback) for unit in scope(compressed)]
+    if options.feedback is True and plans:
+        _check_contraction(compressor, max(plan.unit.size for plan in plans))
     taken = {plan.unit.name for plan in plans}
     for unit in layer_wise(dense):
         name = f"{unit.name} (dense)" if unit.name in taken else unit.name

@@ -22,9 +22,10 @@ A method turns the gradient x of a unit (n elements) into a payload C(x), and a 
 with every scope (`LayerWise`, `Bucketed`, `EntireModel`) and each of its exchanges, of which `exchange="auto"` takes the first.
 
 - **biased**: the mean of D(C(x)) is not x.
-- **omega**: E||D(C(x))||^2 <= (1 + omega) ||x||^2, the assumption of [Dutta et al. 2020](https://arxiv.org/abs/1911.08250).
+- **omega**: E||D(C(x))||^2 <= (1 + omega) ||x||^2, the assumption of [Dutta et al. 2020](https://arxiv.org/abs/1911.08250), under
+  a rank's own scale; where levels are summed, the shared scale may be larger.
 - **bits**: on the wire for each element of a unit of {ELEMENTS:,} normally distributed elements with deviation 0.004,
-  gathered: what is handed to Horovod, headers and scales included.
+  sent as one buffer: what is handed to Horovod, headers and scales included.
 - **feedback**: what is on unless `feedback=` asks for something else.
 """
 

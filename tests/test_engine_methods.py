@@ -11,11 +11,12 @@ from methods import INSTANCES
 
 from hvd_adaptive import Identity, Memory, RandomK, Residual, TopK
 from hvd_adaptive.collective import Loopback
-from hvd_adaptive.compress import DGC, QSGD, Half, NaturalCompression, PowerSGD, SignSGD, TernGrad
+from hvd_adaptive.compress import DGC, QSGD, BFloat16, Half, NaturalCompression, PowerSGD, SignSGD, TernGrad
 from hvd_adaptive.engine import Arrivals, Engine
 from hvd_adaptive.exchange import TwoSided
 from hvd_adaptive.granularity import Parameter, bucketed, entire_model, layer_wise
 from hvd_adaptive.monitor import Meter
+from hvd_adaptive.ops.torch_ops import TorchOps
 from hvd_adaptive.plan import Options, build
 
 SHAPES = {"conv": (4, 3, 2), "bias": (3,), "fc": (8, 9), "row": (1, 12), "scale": ()}
@@ -116,11 +117,11 @@ def test_ranks_hold_the_same_bits_and_what_is_remembered_is_told_beforehand(ops,
     seen, records = train(ops, ranks, plans, partial(gradients_of, dtype="float32"), steps=2)
     check_identical(seen)
     for by_rank in seen:
-        for rank, (means, memory) in enumerate(by_rank):
+        for means, memory in by_rank:
             for plan, mean, held in zip(plans, means, memory, strict=True):
                 assert np.isfinite(mean).all()
                 assert mean.shape == (plan.unit.size,)
-                assert {name: array.size for name, array in held.items()} == plan.remembers(rank, ranks)
+                assert {name: array.size for name, array in held.items()} == plan.remembers(ranks)
     assert all(record.finite for record in records)
     assert len(records) == 2 * len(plans)
 
@@ -167,6 +168,40 @@ def test_a_step_that_is_not_finite_leaves_all_memory_as_it_was(ops, method, exch
     if method.feedback == Residual():
         hit = {(2, p.unit.name) for p in plans if any(slot.parameter.name == "fc" for slot in p.unit.slots)}
         check_balance(plans, seen, 2, gradients_of, hit)
+
+
+@pytest.mark.parametrize("worker", [Identity(), Half(), QSGD(7)], ids=repr)
+@pytest.mark.parametrize("master", [*(m for m in FIRST if m not in (Identity(), Half(), BFloat16())), None], ids=repr)
+def test_no_master_swallows_or_keeps_what_is_not_finite(ops, worker, master):
+    """Also where the ranks' own method would carry it, the result is NaN throughout, once, and is counted."""
+
+    def gradients(rank, step):
+        return spoil(gradients_of(rank, step)) if (rank, step) == (1, 1) else gradients_of(rank, step)
+
+    seen, records = train(ops, 2, plans_of(worker, entire_model, TwoSided(master)), gradients, steps=4)
+    dense = master is None and worker.carries_all
+    for by_rank in zip(*seen, strict=True):
+        means = [means[0] for means, _ in by_rank]
+        assert [bool(np.isfinite(mean).all()) for mean in means] == [True, False, True, True]
+        assert np.isnan(means[1]).all() or dense
+    assert [record.step for record in records if not record.finite] == [1]
+
+
+@pytest.mark.parametrize("method", [RandomK(2), TopK(2), PowerSGD(1), DGC(2)], ids=repr)
+@pytest.mark.parametrize("exchange", ["auto", "two-sided"])
+def test_gradients_at_the_limit_of_the_dtype_do_not_stay_for_ever(method, exchange):
+    """Two steps overflow the residual or the sum; when all that waited was sent, everything is finite again. Numpy would warn."""
+
+    def gradients(rank, step):
+        given = gradients_of(rank, step, "float32")
+        return {name: np.full_like(g, 3.4e38) for name, g in given.items()} if step < 2 else given
+
+    seen, _ = train(TorchOps(), 2, plans_of(method, entire_model, exchange, dtype="float32"), gradients, steps=16)
+    assert not np.isfinite(seen[1][0][0][0]).all()
+    for by_rank in seen[-1]:
+        means, memory = by_rank
+        assert np.isfinite(means[0]).all()
+        assert all(np.isfinite(array).all() for array in memory[0].values())
 
 
 def test_factors_that_overflow_leave_all_memory_as_it_was(ops):

@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 
 from hvd_adaptive import BFloat16, ConfigError, Fixed, Half, Identity, NoFeedback, RandomK, Residual, TopK
-from hvd_adaptive.compress import DGC, QSGD, EFSign, OneBit, PowerSGD, SignSGD, TernGrad, Threshold
+from hvd_adaptive.compress import DGC, QSGD, EFSign, NaturalCompression, OneBit, PowerSGD, SignSGD, TernGrad, Threshold
 from hvd_adaptive.exchange import Gather, Reduce, SharedSupport, TwoSided
 from hvd_adaptive.feedback import MomentumCorrection
 from hvd_adaptive.granularity import Parameter, bucketed, entire_model, layer_wise
@@ -184,7 +184,7 @@ def test_a_pattern_must_match():
         (TopK(10), None, Residual()),
         (RandomK(10), None, Residual()),
         (RandomK(10, unbiased=True), None, NoFeedback()),
-        (RandomK(10, unbiased=True), True, Residual()),
+        (RandomK(1.5, unbiased=True), True, Residual()),
         (TopK(10), True, Residual()),
         (TopK(10), Residual(0.5), Residual(0.5)),
         (Identity(), None, NoFeedback()),
@@ -203,7 +203,9 @@ def test_a_pattern_must_match():
         (SignSGD(), None, NoFeedback()),
         (SignSGD(), False, NoFeedback()),
         (SignSGD(scaled=True), None, Residual()),
-        (TernGrad(), True, Residual()),
+        (QSGD(127, norm="max"), True, Residual()),
+        (NaturalCompression(), True, Residual()),
+        (TernGrad(), Residual(), Residual()),
         (PowerSGD(2), None, Residual()),
         (OneBit(), None, Residual()),
         (EFSign(), None, Residual()),
@@ -214,6 +216,35 @@ def test_a_pattern_must_match():
 def test_feedback_is_on_exactly_where_the_method_is_biased_or_it_is_asked_for(compressor, asked, expected):
     for plan in build(MODEL, layer_wise, options(compressor=compressor, feedback=asked)):
         assert plan.feedback == expected
+
+
+@pytest.mark.parametrize(
+    ("compressor", "omega"),
+    [(TernGrad(), "6.85"), (TernGrad(clip=2.5), "6.85"), (QSGD(1), "14.7"), (RandomK(2, unbiased=True), "1")],
+    ids=repr,
+)
+def test_a_residual_that_would_grow_without_end_is_refused_with_the_way_out(compressor, omega):
+    """216 elements: (sqrt(216) - 1) / 2, sqrt(216) / 1, 2 - 1."""
+    with pytest.raises(ConfigError) as raised:
+        build(MODEL[:1], layer_wise, options(compressor=compressor, feedback=True))
+    told = f"the error of {compressor!r} may exceed the gradient of a unit of 216 elements (omega is {omega},"
+    assert told in str(raised.value)
+    assert build(MODEL[:1], layer_wise, options(compressor=compressor, feedback=Residual()))[0].feedback == Residual()
+
+
+def test_settings_that_mean_the_same_are_described_alike():
+    for one, other in (
+        ({"exchange": "auto"}, {"exchange": "gather"}),
+        ({"exchange": "two-sided"}, {"exchange": TwoSided()}),
+        ({"feedback": None}, {"feedback": True}),
+    ):
+        assert options(**one).described() == options(**other).described()
+    assert options(exchange="gather").described() != options(exchange="two-sided").described()
+
+
+def test_a_class_in_place_of_an_exchange_is_told_what_is_meant():
+    with pytest.raises(ConfigError, match=r"or an instance such as TwoSided\(\)$"):
+        options(exchange=TwoSided)
 
 
 @pytest.mark.parametrize(
@@ -244,14 +275,14 @@ class Own:
 
 
 class Demanding(Gather):
-    """An exchange that serves no fewer than 3 ranks, and remembers by shape, rank and number of ranks."""
+    """An exchange that serves no fewer than 3 ranks, and remembers by shape and number of ranks."""
 
     def check(self, compressor, size):
         if size < 3:
             raise ConfigError(f"{compressor!r} among {size}")
 
-    def remembers(self, compressor, shape, rank, size):
-        return {"factor": shape[0] * 100 + rank * 10 + size}
+    def remembers(self, compressor, shape, size):
+        return {"factor": shape[0] * 100 + size}
 
 
 def test_a_method_may_bring_its_own_feedback():
@@ -278,13 +309,13 @@ def test_what_a_checkpoint_must_hold_of_a_unit():
     """What feedback and exchange remember, the one as long as the unit, the other as it says."""
 
     def remembered(scope, **changes):
-        return build(MODEL[:2], scope, options(**changes), 3)[0].remembers(1, 3)
+        return build(MODEL[:2], scope, options(**changes), 3)[0].remembers(3)
 
     assert remembered(layer_wise, compressor=Identity()) == remembered(layer_wise, feedback=False) == {}
     assert remembered(layer_wise) == {"residual": 216}
     assert remembered(entire_model) == {"residual": 224}
-    assert remembered(layer_wise, exchange=Demanding()) == {"residual": 216, "factor": 813}
-    assert remembered(entire_model, exchange=Demanding(), feedback=False) == {"factor": 22413}
+    assert remembered(layer_wise, exchange=Demanding()) == {"residual": 216, "factor": 803}
+    assert remembered(entire_model, exchange=Demanding(), feedback=False) == {"factor": 22403}
     assert remembered(entire_model, feedback=Own()) == {"momentum": 224, "residual": 224}
 
 
@@ -302,13 +333,14 @@ def test_masters_and_factors_are_remembered_too():
     """216 elements as 8 by 27, or with the 8 of the bias as 14 by 16; among 3 ranks 72 or 75 elements each."""
 
     def remembered(scope, **changes):
-        return [plan.remembers(1, 3) for plan in build(MODEL[:2], scope, options(**changes), 3)]
+        return [plan.remembers(3) for plan in build(MODEL[:2], scope, options(**changes), 3)]
 
     power = {"compressor": PowerSGD(2), "exchange": "reduce"}
     assert remembered(layer_wise, **power) == [{"residual": 216, "q": 54}, {"residual": 8}]
     assert remembered(layer_wise, **power, feedback=False) == [{"q": 54}, {}]
     assert remembered(entire_model, **power) == [{"residual": 224, "q": 32}]
-    assert remembered(entire_model, compressor=PowerSGD(2), exchange="gather") == [{"residual": 224}]
+    chunk = remembered(entire_model, compressor=PowerSGD(2), exchange="two-sided")
+    assert chunk == [{"residual": 224, "master residual": 75}]
     assert remembered(entire_model, exchange="two-sided") == [{"residual": 224, "master residual": 75}]
     assert remembered(layer_wise, exchange="two-sided") == [
         {"residual": 216, "master residual": 72},

@@ -102,7 +102,7 @@ def compressor(name: str, **options: Any) -> Compressor:
     Raises:
         ConfigError: if the name is unknown or the method has no such option.
     """
-    if name not in NAMES:
+    if not isinstance(name, str) or name not in NAMES:
         raise ConfigError(f"unknown compressor {name!r}; legal are {', '.join(NAMES)}")
     method = NAMES[name]
     legal = {field.name: field.default is not dataclasses.MISSING for field in dataclasses.fields(method)}  # type: ignore[arg-type]

@@ -86,7 +86,7 @@ class Compressor(abc.ABC):
         """
 
     def keep_back(self, ops: Ops, x: Array, payload: Payload, draw: Draw) -> Array:
-        """``x - D(payload)`` for the payload of ``x``, without what overflowed; donates ``x``."""
+        """``x - D(payload)`` for the payload of ``x``; donates ``x``."""
         return self.decode(ops, payload, draw, onto=x, weight=-1.0)
 
     def positions(self, payload: Payload) -> Array | None:

@@ -4,9 +4,10 @@ Contract  D(C(x)) = p p^T M for the matrix M of x and orthonormal p: ||x - D(C(x
           default.
 On wire   p f[rows r] and q = M^T p f[columns r]; the elements themselves where that is no less.
 Source    Vogels, Karimireddy, Jaggi 2019, "PowerSGD", arXiv:1905.13727.
-Differs   p comes from a QR factorisation, which is finite whatever the rank of M; the first q is uniform. Summed, q starts from
-          the last step's; gathered, each rank sends its own factors and begins anew. A unit of several parameters is one nearly
-          square matrix.
+Differs   p comes from a QR factorisation, which is finite whatever the rank of M; so is q before it is used, and the first q is
+          uniform. Summed, M is a parameter's own matrix (first dimension by the others) and q starts from the last step's. A
+          vector, a unit of several parameters, and a chunk of a two-sided exchange, which begins anew each step, are nearly
+          square matrices.
 """
 
 import math
@@ -40,7 +41,7 @@ class PowerSGD(Compressor):
     """
 
     rank: int
-    exchanges: ClassVar[tuple[ExchangeName, ...]] = ("reduce", "gather", "two-sided")
+    exchanges: ClassVar[tuple[ExchangeName, ...]] = ("reduce", "two-sided")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rank", checks.count("PowerSGD", "rank", self.rank, hint="1 to 4 is usual"))

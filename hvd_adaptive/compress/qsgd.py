@@ -38,7 +38,7 @@ class QSGD(Levels):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", checks.count("QSGD", "levels", self.levels, _MOST_LEVELS, "7 takes 4 bits"))
-        if self.norm not in {"l2", "max"}:
+        if self.norm not in ("l2", "max"):
             raise ConfigError(f"QSGD: norm must be 'l2' or 'max', got {self.norm!r}")
         if self.bucket is not None:
             object.__setattr__(self, "bucket", checks.count("QSGD", "bucket", self.bucket, hint="512 is usual"))

@@ -5,7 +5,8 @@ Contract  Unscaled, the result is the majority's sign, -1, 0 (a tie) or 1. Scale
 On wire   codes of 1 bit [n] and a scale f32[1]: ||x||_1 / n, or unscaled 1, which is 0 for a unit of zeros.
 Source    Bernstein et al. 2018, arXiv:1802.04434, and 2019, arXiv:1810.05291 (majority vote); Dutta et al. 2020,
           arXiv:1911.08250.
-Differs   an element that is 0 votes at random; scaled, ranks that sum votes share the mean of their scales.
+Differs   an element that is 0 votes at random, and so does a rank of zeros where votes are summed. Scaled, ranks that sum votes
+          share the mean of their scales.
 """
 
 from dataclasses import dataclass

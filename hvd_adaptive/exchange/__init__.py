@@ -35,9 +35,11 @@ def choose(compressor: Compressor, requested: str | Exchange) -> Exchange:
     """
     if requested == "auto":
         return NAMES[compressor.exchanges[0]]
-    exchange = requested if isinstance(requested, Exchange) else NAMES.get(requested)
-    if exchange is None:
-        raise ConfigError(f"unknown exchange {requested!r}; legal are auto, {', '.join(NAMES)}")
+    exchange = NAMES.get(requested) if isinstance(requested, str) else requested
+    if not isinstance(exchange, Exchange):
+        raise ConfigError(
+            f"unknown exchange {requested!r}; legal are auto, {', '.join(NAMES)}, or an instance such as TwoSided()"
+        )
     if exchange.name not in compressor.exchanges:
         raise ConfigError(
             f"{compressor!r} cannot use exchange={requested!r}: its code would be combined into something meaningless; "

@@ -91,7 +91,11 @@ class Exchange(abc.ABC):
             ConfigError: if it cannot serve this compressor among ``size`` ranks.
         """
 
-    def remembers(self, compressor: Compressor, shape: tuple[int, ...], rank: int, size: int) -> dict[str, int]:
+    def carries_all(self, compressor: Compressor) -> bool:
+        """True if every element travels as a float all the way, and so NaN and infinity do, and nothing is remembered."""
+        return compressor.carries_all
+
+    def remembers(self, compressor: Compressor, shape: tuple[int, ...], size: int) -> dict[str, int]:
         """Lengths of the vectors that a checkpoint must hold, by name, of a unit of this ``shape``."""
         return {}
 

@@ -23,7 +23,7 @@ class Reduce(Exchange):
         if isinstance(compressor, Levels):
             Lanes(compressor.top, size)
 
-    def remembers(self, compressor: Compressor, shape: tuple[int, ...], rank: int, size: int) -> dict[str, int]:
+    def remembers(self, compressor: Compressor, shape: tuple[int, ...], size: int) -> dict[str, int]:
         form = compressor.form(shape) if isinstance(compressor, PowerSGD) else None
         return {"q": form.columns * form.rank} if form is not None and form.rank else {}
 

@@ -15,7 +15,7 @@ from hvd_adaptive.compress.base import Compressor, ExchangeName, Payload, at_lea
 from hvd_adaptive.errors import ConfigError
 from hvd_adaptive.exchange import wire
 from hvd_adaptive.exchange.base import Exchange, Outcome, Round, Rounds, Situation, average, unhealthy
-from hvd_adaptive.feedback import Memory
+from hvd_adaptive.feedback import Memory, without_overflow
 from hvd_adaptive.ops import Array, Ops
 from hvd_adaptive.prng import Draw
 
@@ -26,7 +26,8 @@ class TwoSided(Exchange):
 
     Args:
         master: Q_M, any method; None for the one that the ranks use.
-        feedback: whether masters keep what Q_M drops and add it next time; None where Q_M calls for it.
+        feedback: whether masters keep what Q_M drops and add it next time; None where Q_M calls for it. Where Q_M's omega is 1 or
+            more, what they keep grows without end.
 
     Raises:
         ConfigError: if ``master`` is no compressor or ``feedback`` neither None nor a bool.
@@ -40,9 +41,19 @@ class TwoSided(Exchange):
         if self.master is not None and not isinstance(self.master, Compressor):
             raise ConfigError(f"TwoSided: master must be a method such as QSGD(levels=7) or None, got {self.master!r}")
         if self.feedback is not None:
-            checks.flag("TwoSided", "feedback", self.feedback)
+            checks.flag("TwoSided", "feedback", self.feedback, "None, True or False")
 
-    def remembers(self, compressor: Compressor, shape: tuple[int, ...], rank: int, size: int) -> dict[str, int]:
+    def check(self, compressor: Compressor, size: int) -> None:
+        if (self.master or compressor).votes and self._keeps(compressor):
+            raise ConfigError(
+                f"TwoSided: {self.master or compressor!r} sends votes without a magnitude, so a master cannot tell what it "
+                "dropped; leave feedback out, or use a method such as SignSGD(scaled=True)"
+            )
+
+    def carries_all(self, compressor: Compressor) -> bool:
+        return compressor.carries_all and (self.master or compressor).carries_all and not self._keeps(compressor)
+
+    def remembers(self, compressor: Compressor, shape: tuple[int, ...], size: int) -> dict[str, int]:
         return {"master residual": -(-math.prod(shape) // size)} if self._keeps(compressor) else {}
 
     def rounds(self, compressor: Compressor, x: Array, situation: Situation) -> Rounds:
@@ -89,7 +100,7 @@ class TwoSided(Exchange):
             mean = mean + residual
         payload = master.encode(ops, mean, draw)
         left = master.keep_back(ops, ops.concat([mean, ops.slice(mean, 0, 0)]), payload, draw)
-        return payload, {"master residual": left}
+        return payload, {"master residual": without_overflow(ops, left)}
 
 
 def _chunks(ops: Ops, x: Array, size: int) -> list[Array]:

@@ -232,7 +232,7 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
             StateError: between ``backward()`` and ``step()``.
         """
         state.check_between_steps(bool(self._steps.current.arrived))
-        memory = self._steps.memory(self._collective.rank, self._collective.size)
+        memory = self._steps.memory(self._collective.size)
         return state.pack(self._description, self._collective, self._steps.done, memory, self._steps.control)
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
@@ -243,7 +243,7 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
                 between ``backward()`` and ``step()``.
         """
         state.check_between_steps(bool(self._steps.current.arrived))
-        remembered = self._steps.remembered(self._collective.rank, self._collective.size)
+        remembered = self._steps.remembered(self._collective.size)
         state.check(saved, self._description, self._collective, remembered)
         devices = {name: parameter.device for name, parameter in self._parameters.items()}
         self._steps.restore(saved["steps"], saved["control"], saved["memory"], devices)

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+import torch
+
 from hvd_adaptive.collective import Collective
 from hvd_adaptive.control.agreement import differences
 from hvd_adaptive.errors import StateError
@@ -43,6 +45,8 @@ def check(saved: dict[str, Any], description: dict[str, Any], collective: Collec
     """
     if not isinstance(saved, dict) or set(saved) != _KEYS or saved["format"] != _FORMAT:
         raise StateError(f"this is no state of a compression object of format {_FORMAT}; it must hold {', '.join(sorted(_KEYS))}")
+    if not isinstance(saved["description"], dict):
+        raise StateError(f"the description must be a dict, got {saved['description']!r}; the state is damaged")
     found = differences({"the saved state": saved["description"], "this object": description})
     if found:
         raise StateError("the state belongs to another compression object:\n  " + "\n  ".join(found))
@@ -52,16 +56,20 @@ def check(saved: dict[str, Any], description: dict[str, Any], collective: Collec
             f"{collective.size}; residuals belong to one rank, so save and load one file per rank, or go on without (residuals "
             "then start from zero)"
         )
-    if not isinstance(saved["steps"], int) or saved["steps"] < 0:
+    if isinstance(saved["steps"], bool) or not isinstance(saved["steps"], int) or saved["steps"] < 0:
         raise StateError(f"the number of steps must be an integer >= 0, got {saved['steps']!r}")
     _check_memory(saved["memory"], remembered, complete=saved["steps"] > 0)
 
 
 def _check_memory(memory: dict[str, dict[str, Any]], remembered: Remembered, *, complete: bool) -> None:
+    if not isinstance(memory, dict) or not all(isinstance(arrays, dict) for arrays in memory.values()):
+        raise StateError("the memory must hold a dict of vectors for each unit; the state is damaged")
     given = {(unit, name): array for unit, arrays in memory.items() for name, array in arrays.items()}
     legal = {(unit, name): form for unit, forms in remembered.items() for name, form in forms.items()}
     for (unit, name), array in given.items():
         form = legal.get((unit, name))
+        if not isinstance(array, torch.Tensor) or not bool(torch.isfinite(array).all()):
+            raise StateError(f"the {name} of unit {unit!r} is no vector of finite numbers; the state is damaged")
         if form is None or (str(array.dtype), tuple(array.shape)) != (f"torch.{form[0]}", (form[1],)):
             expected = "no such unit keeps one" if form is None else f"{form[0]}[{form[1]}] is expected"
             raise StateError(f"the {name} of unit {unit!r} is {array.dtype}{list(array.shape)}, but {expected}")

@@ -135,22 +135,22 @@ class Steps:
             self.control = self._controller.observe(self.control, Observation(self.done))
         self.current = Step()
 
-    def remembered(self, rank: int, size: int) -> dict[str, dict[str, tuple[str, int]]]:
+    def remembered(self, size: int) -> dict[str, dict[str, tuple[str, int]]]:
         """Dtype and length of each vector that a checkpoint holds, by unit and name."""
         return {
             plan.unit.name: {name: (plan.unit.dtype, length) for name, length in lengths.items()}
             for plan in self._plans
-            if (lengths := plan.remembers(rank, size))
+            if (lengths := plan.remembers(size))
         }
 
-    def memory(self, rank: int, size: int) -> dict[str, dict[str, torch.Tensor]]:
+    def memory(self, size: int) -> dict[str, dict[str, torch.Tensor]]:
         """Copies of those vectors; nothing before the first step, zeros for what no step has set."""
         memory = {}
         for number, plan in enumerate(self._plans if self.done else ()):
             kept, dtype = self._memory[number], getattr(torch, plan.unit.dtype)
             vectors = {
                 name: kept[name].clone() if name in kept else torch.zeros(length, dtype=dtype)
-                for name, length in plan.remembers(rank, size).items()
+                for name, length in plan.remembers(size).items()
             }
             if vectors:
                 memory[plan.unit.name] = vectors

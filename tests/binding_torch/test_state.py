@@ -289,6 +289,34 @@ DAMAGE = {
 }
 
 
+MALFORMED = {
+    "no units": {"memory": None},
+    "a list of units": {"memory": []},
+    "no vectors": {"memory": {"model": None}},
+    "no vector": {"memory": {"model": {"residual": None}}},
+    "an infinite residual": {"memory": {"model": {"residual": torch.full((3905,), torch.inf)}}},
+    "no description": {"description": None},
+    "a list for a description": {"description": [1]},
+    "a boolean number of steps": {"steps": True},
+}
+
+
+@pytest.mark.parametrize("name", list(MALFORMED))
+def test_a_malformed_state_is_refused(ranks: Any, name: str) -> None:
+    damage = MALFORMED[name]
+
+    def on_rank() -> str:
+        module, compression, optimizer = built("entire-model", TopK(20))
+        train(module, optimizer, 1)
+        with pytest.raises(StateError) as caught:
+            compression.load_state_dict(compression.state_dict() | damage)
+        return str(caught.value)
+
+    first, second = ranks(2).run(on_rank)
+    assert first == second
+    assert "damaged" in first or "number of steps" in first
+
+
 @pytest.mark.parametrize("name", list(DAMAGE))
 def test_a_damaged_state_is_refused(ranks: Any, name: str) -> None:
     damage, reason = DAMAGE[name]

@@ -213,7 +213,7 @@ def test_what_others_may_rely_on():
     assert PowerSGD(1).biased
     assert PowerSGD(1).feedback == Residual()
     assert PowerSGD(1).omega(5) == 0
-    assert PowerSGD(1).exchanges == ("reduce", "gather", "two-sided")
+    assert PowerSGD(1).exchanges == ("reduce", "two-sided")
     assert PowerSGD(np.int32(4)) == PowerSGD(4)
 
 

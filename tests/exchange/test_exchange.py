@@ -281,7 +281,7 @@ def test_an_exchange_is_not_asked_for_by_its_class():
 @pytest.mark.parametrize("exchange", EXCHANGES.values(), ids=EXCHANGES)
 def test_the_plain_exchanges_remember_nothing_and_serve_any_number_of_ranks(exchange):
     if exchange.name in PLAIN:
-        assert all(exchange.remembers(Identity(), (3, 4), 0, size) == {} for size in (1, 2, 64))
+        assert all(exchange.remembers(Identity(), (3, 4), size) == {} for size in (1, 2, 64))
         assert all(exchange.check(Identity(), size) is None for size in (1, 2, 64))
 
 
@@ -305,4 +305,5 @@ def test_positions_can_never_be_summed():
 def test_an_unknown_exchange_is_told_the_known_ones(requested):
     with pytest.raises(ConfigError) as raised:
         choose(Identity(), requested)
-    assert str(raised.value) == f"unknown exchange {requested!r}; legal are auto, {', '.join(EXCHANGES)}"
+    legal = ", ".join(EXCHANGES)
+    assert str(raised.value) == f"unknown exchange {requested!r}; legal are auto, {legal}, or an instance such as TwoSided()"

@@ -180,7 +180,7 @@ def test_two_rounds_of_power_iteration_that_start_where_the_last_step_ended(ops,
             (name,) = result.memory
             assert name == "q"
             assert result.memory["q"].shape == (columns * rank,)
-            assert Reduce().remembers(method, shape, 0, ranks) == {"q": columns * rank}
+            assert Reduce().remembers(method, shape, ranks) == {"q": columns * rank}
         assert len({memory["q"].tobytes() for memory in memories}) == 1
 
 
@@ -231,7 +231,7 @@ def test_a_finite_gradient_whose_factors_overflow_is_not_used(ops, ranks):
 @pytest.mark.parametrize(("shape", "rank"), [((1,), 1), ((2, 2), 1), ((3, 3), 2), ((1, 50), 1), ((50, 1), 1), ((6,), 4), ((), 1)])
 def test_dense_where_factors_would_not_be_smaller(ops, shape, rank):
     n = int(np.prod(shape))
-    assert Reduce().remembers(PowerSGD(rank), shape, 0, 3) == {}
+    assert Reduce().remembers(PowerSGD(rank), shape, 3) == {}
     arrays = whole(2, n, np.float32)
     for result in exchanged(ops, PowerSGD(rank), Reduce(), arrays, shape=shape):
         np.testing.assert_array_equal(result.mean, np.mean(arrays, axis=0))
@@ -245,7 +245,7 @@ def test_dense_where_factors_would_not_be_smaller(ops, shape, rank):
 )
 def test_factors_are_sent_exactly_where_they_are_smaller(shape, rank, smaller):
     """8 of 16; 16 of 16; 20 of 21; rank 3 at most, 24 of 15."""
-    assert bool(Reduce().remembers(PowerSGD(rank), shape, 0, 2)) == smaller
+    assert bool(Reduce().remembers(PowerSGD(rank), shape, 3)) == smaller
 
 
 @pytest.mark.parametrize(("ranks", "bad"), [(1, {0}), (3, {1}), (3, {0, 1, 2})])

@@ -212,7 +212,7 @@ def test_what_a_master_holds_is_single_at_least_and_as_long_as_its_chunk(ops, dt
         (held,) = result.memory.values()
         assert held.dtype == (np.float64 if dtype == np.float64 else np.float32)
         assert held.shape == (-(-n // ranks),)
-        assert exchange.remembers(TopK(1), (n,), 0, ranks) == {"master residual": held.size}
+        assert exchange.remembers(TopK(1), (n,), ranks) == {"master residual": held.size}
 
 
 def test_a_third_of_a_small_number_is_not_lost_in_float16(ops):
@@ -227,7 +227,7 @@ def test_a_third_of_a_small_number_is_not_lost_in_float16(ops):
 
 def test_masters_keep_where_their_method_calls_for_it():
     def keeps(worker, **options):
-        return TwoSided(**options).remembers(worker, (5, 2), 0, 3) == {"master residual": 4}
+        return TwoSided(**options).remembers(worker, (5, 2), 3) == {"master residual": 4}
 
     for biased in (TopK(2), RandomK(2), PowerSGD(1), EFSign(), SignSGD(scaled=True)):
         assert keeps(biased)
@@ -259,9 +259,17 @@ def test_the_master_must_be_a_method(master):
     assert str(raised.value) == f"TwoSided: master must be a method such as QSGD(levels=7) or None, got {master!r}"
 
 
+def test_masters_of_votes_cannot_keep_what_they_dropped():
+    for worker, exchange in ((TopK(2), TwoSided(SignSGD(), feedback=True)), (SignSGD(), TwoSided(feedback=True))):
+        with pytest.raises(ConfigError, match=r"SignSGD\(scaled=False\) sends votes without a magnitude"):
+            exchange.check(worker, 2)
+    TwoSided(SignSGD()).check(TopK(2), 2)
+    TwoSided(SignSGD(scaled=True), feedback=True).check(TopK(2), 2)
+
+
 @pytest.mark.parametrize("feedback", [1, 0, "yes", Half()])
 def test_feedback_is_a_truth_value(feedback):
-    with pytest.raises(ConfigError, match="TwoSided: feedback must be True or False, got"):
+    with pytest.raises(ConfigError, match="TwoSided: feedback must be None, True or False, got"):
         TwoSided(feedback=feedback)
 
 
