@@ -31,7 +31,7 @@ RUNS: dict[str, list[str]] = {
     "topk factor=100, shared-support": [*PLAIN, "--exchange", "shared-support"],
     "topk factor=100, two-sided": [*PLAIN, "--exchange", "two-sided"],
     "randomk factor=10": [*PLAIN, "--factor", "10"],
-    "randomk factor=2 unbiased": ["--factor", "2", "--option", "unbiased=true"],
+    "randomk factor=2 unbiased": ["--factor", "2", "--option", "unbiased=true", "--lr", "0.01"],
     "threshold value=0.01": [*PLAIN, "--option", "value=0.01"],
     "adaptive-threshold": PLAIN,
     "terngrad clip=2.5": ["--option", "clip=2.5"],
