@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
-from hvd_adaptive.feedback import Feedback, NoFeedback
+from hvd_adaptive.feedback import Feedback, NoFeedback, Residual
 from hvd_adaptive.ops import Array, Ops
 from hvd_adaptive.prng import Draw
 
@@ -92,6 +92,22 @@ class Compressor(abc.ABC):
     def positions(self, payload: Payload) -> Array | None:
         """Of the elements that the payload carries; None if it carries all."""
         return None
+
+
+class Contraction(Compressor):
+    """A method whose error never exceeds the gradient: biased, and error feedback makes up for what it drops."""
+
+    @property
+    def biased(self) -> bool:
+        return True
+
+    @property
+    def feedback(self) -> Feedback:
+        return Residual()
+
+    def omega(self, n: int) -> float:
+        """0"""
+        return 0.0
 
 
 def add_weighted(ops: Ops, values: Array, onto: Array | None, weight: float) -> Array:

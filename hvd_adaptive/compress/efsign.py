@@ -10,15 +10,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hvd_adaptive import checks
-from hvd_adaptive.compress.base import ExchangeName
+from hvd_adaptive.compress.base import Contraction, ExchangeName
 from hvd_adaptive.compress.levels import Levels, row_means, signs
-from hvd_adaptive.feedback import Feedback, Residual
 from hvd_adaptive.ops import Array, Ops
 from hvd_adaptive.prng import Draw
 
 
 @dataclass(frozen=True)
-class EFSign(Levels):
+class EFSign(Contraction, Levels):
     """Send the sign of every element and a mean magnitude.
 
     Args:
@@ -36,23 +35,11 @@ class EFSign(Levels):
             object.__setattr__(self, "bucket", checks.count("EFSign", "bucket", self.bucket))
 
     @property
-    def biased(self) -> bool:
-        return True
-
-    @property
-    def feedback(self) -> Feedback:
-        return Residual()
-
-    @property
     def top(self) -> int:
         return 1
 
     def width(self, n: int) -> int:
         return n if self.bucket is None else min(self.bucket, n)
-
-    def omega(self, n: int) -> float:
-        """0"""
-        return 0.0
 
     def scale(self, ops: Ops, x: Array) -> Array:
         return row_means(ops, abs(x), self.width(ops.size(x)))

@@ -9,27 +9,14 @@ Differs   one pair of means for the unit, where the authors take one for each co
 
 from dataclasses import dataclass
 
-from hvd_adaptive.compress.base import Compressor, Field, Payload, add_weighted, at_least_single, dtype_bits
-from hvd_adaptive.feedback import Feedback, Residual
+from hvd_adaptive.compress.base import Contraction, Field, Payload, add_weighted, at_least_single, dtype_bits
 from hvd_adaptive.ops import Array, Ops
 from hvd_adaptive.prng import Draw
 
 
 @dataclass(frozen=True)
-class OneBit(Compressor):
+class OneBit(Contraction):
     """Send which of two means every element is nearest to in sign."""
-
-    @property
-    def biased(self) -> bool:
-        return True
-
-    @property
-    def feedback(self) -> Feedback:
-        return Residual()
-
-    def omega(self, n: int) -> float:
-        """0"""
-        return 0.0
 
     def encode(self, ops: Ops, x: Array, draw: Draw) -> Payload:
         n, dtype = ops.size(x), ops.dtype(x)

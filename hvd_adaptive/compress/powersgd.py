@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from hvd_adaptive import checks
-from hvd_adaptive.compress.base import Compressor, ExchangeName, Field, Payload, add_weighted, at_least_single, dtype_bits
-from hvd_adaptive.feedback import Feedback, Residual
+from hvd_adaptive.compress.base import Contraction, ExchangeName, Field, Payload, add_weighted, at_least_single, dtype_bits
 from hvd_adaptive.ops import Array, Ops
 from hvd_adaptive.prng import Draw, uniform
 
@@ -30,7 +29,7 @@ class Form(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PowerSGD(Compressor):
+class PowerSGD(Contraction):
     """Send the factors of a matrix of low rank.
 
     Args:
@@ -45,18 +44,6 @@ class PowerSGD(Compressor):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rank", checks.count("PowerSGD", "rank", self.rank, hint="1 to 4 is usual"))
-
-    @property
-    def biased(self) -> bool:
-        return True
-
-    @property
-    def feedback(self) -> Feedback:
-        return Residual()
-
-    def omega(self, n: int) -> float:
-        """0"""
-        return 0.0
 
     def form(self, shape: tuple[int, ...]) -> Form:
         """The matrix of a parameter of this ``shape``: its first dimension by the others, or a nearly square one of a vector."""

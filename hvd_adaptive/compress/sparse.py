@@ -4,31 +4,18 @@ import abc
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hvd_adaptive.compress.base import Compressor, ExchangeName, Field, Payload, dtype_bits
-from hvd_adaptive.feedback import Feedback, Residual
+from hvd_adaptive.compress.base import Contraction, ExchangeName, Field, Payload, dtype_bits
 from hvd_adaptive.ops import Array, Ops
 from hvd_adaptive.prng import Draw
 
 
 @dataclass(frozen=True)
-class Sparse(Compressor):
+class Sparse(Contraction):
     """Sends values f[k] and positions of ceil(log2 n) bits each. A method says which."""
 
     exchanges: ClassVar[tuple[ExchangeName, ...]] = ("gather", "shared-support", "two-sided")
     counted: ClassVar[bool] = True
     """True if ranks may keep different numbers of elements."""
-
-    @property
-    def biased(self) -> bool:
-        return True
-
-    @property
-    def feedback(self) -> Feedback:
-        return Residual()
-
-    def omega(self, n: int) -> float:
-        """0"""
-        return 0.0
 
     @abc.abstractmethod
     def select(self, ops: Ops, x: Array, draw: Draw) -> Array:

@@ -152,7 +152,7 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
             sent = riding.round.array
             # Horovod reduces in place, but what is kept back is told from what was sent.
             return sent.clone() if riding.plan.feedback.remembers else sent, _Context(place, tensor, riding)
-        sign = token.make(tensor, hvd.rank(), first=place.slot.parameter.name not in self._proven)
+        sign = token.make(tensor, hvd.rank(), self._steps.done, first=place.slot.parameter.name not in self._proven)
         self._meter.add_bytes(sign.nbytes)
         return sign, _Context(place, tensor, None)
 
@@ -186,7 +186,7 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
         first_of_step = self._steps.current.means is None
         if not first_of_step and name in self._proven:
             return
-        weight = token.weight(sign, self._collective.ranks)
+        weight = token.weight(sign, self._collective.ranks, self._steps.done)
         if first_of_step:
             self._weight = weight
         elif weight != self._weight:
@@ -221,6 +221,7 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
     def reset(self) -> None:
         """Forget residuals, steps and totals, as if just built; a step that an error cut short is dropped."""
         self._steps.restart()
+        self._proven.clear()
         self._meter.reset()
 
     def state_dict(self) -> dict[str, Any]:
@@ -243,7 +244,7 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
                 between ``backward()`` and ``step()``.
         """
         state.check_between_steps(bool(self._steps.current.arrived))
-        remembered = self._steps.remembered(self._collective.size)
-        state.check(saved, self._description, self._collective, remembered)
+        state.check(saved, self._description, self._collective, self._steps.remembered(self._collective.size))
         devices = {name: parameter.device for name, parameter in self._parameters.items()}
         self._steps.restore(saved["steps"], saved["control"], saved["memory"], devices)
+        self._proven.clear()

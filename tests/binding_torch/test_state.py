@@ -12,7 +12,7 @@ from torch import nn
 from training import batches, building, flat, loss_of, model, optimizer_for, residuals, train
 
 import hvd_adaptive.torch as hva
-from hvd_adaptive import RandomK, StateError, TopK
+from hvd_adaptive import ConfigError, RandomK, StateError, TopK
 
 SCOPES = list(hva.SCOPES)
 CASES = [(scope, method) for scope in SCOPES for method in (TopK(20), RandomK(20))]
@@ -227,6 +227,23 @@ def test_another_ranks_state_is_refused(ranks: Any) -> None:
     assert "saved by rank 1 of 2, this is rank 0 of 2" in first
     assert "saved by rank 0 of 2, this is rank 1 of 2" in second
     assert "one file per rank" in first
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_ranks_that_load_states_of_different_steps_are_told_at_the_next_step(ranks: Any, size: int) -> None:
+    def on_rank() -> str:
+        module, compression, optimizer = built("entire-model", RandomK(20), exchange="gather")
+        states = []
+        for step in range(2):
+            train(module, optimizer, 1, first=step)
+            states.append(compression.state_dict())
+        compression.load_state_dict(states[0 if hvd.rank() == 1 else 1])
+        with pytest.raises(ConfigError) as caught:
+            train(module, optimizer, 1)
+        return str(caught.value)
+
+    for message in ranks(size).run(on_rank):
+        assert "load or reset the same state on all of them" in message
 
 
 def test_a_state_of_fewer_ranks_is_refused(ranks: Any) -> None:
