@@ -22,7 +22,7 @@ KEEPING = [
     (DGC(10), "shared-support", None),
     (TopK(5), TwoSided(QSGD(7), feedback=True), None),
     (TopK(5), "two-sided", None),
-    (QSGD(7), "reduce", True),
+    (QSGD(127, norm="max"), "reduce", True),
 ]
 
 
