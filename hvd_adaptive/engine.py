@@ -13,7 +13,7 @@ from hvd_adaptive import prng
 from hvd_adaptive.collective import Collective
 from hvd_adaptive.errors import UnsupportedError
 from hvd_adaptive.exchange import Outcome, Round, Rounds, Situation
-from hvd_adaptive.feedback import Gradients, Memory
+from hvd_adaptive.feedback import Gradients, UnitMemory
 from hvd_adaptive.granularity import Slot
 from hvd_adaptive.monitor import Meter, StepRecord
 from hvd_adaptive.ops import Array, Ops
@@ -70,7 +70,7 @@ class Engine:
         self._label = label
         self._meter = meter
 
-    def absorb(self, plan: UnitPlan, memory: Memory, arrivals: Arrivals, slot: Slot, gradient: Array) -> Memory:
+    def absorb(self, plan: UnitPlan, memory: UnitMemory, arrivals: Arrivals, slot: Slot, gradient: Array) -> UnitMemory:
         """Take in one gradient (any shape) of a unit; notes it in ``arrivals``, leaves ``gradient`` alone."""
         flat = self.ops.flatten(gradient)
         if plan.checks and not self.ops.all_finite(flat):
@@ -79,7 +79,7 @@ class Engine:
         arrivals.gradients.append((slot, flat))
         return plan.feedback.absorb(self.ops, memory, plan.unit, slot, flat)
 
-    def launch(self, plan: UnitPlan, memory: Memory, arrivals: Arrivals, step: int) -> tuple[Flight, Memory]:
+    def launch(self, plan: UnitPlan, memory: UnitMemory, arrivals: Arrivals, step: int) -> tuple[Flight, UnitMemory]:
         """Compress a complete unit. Returns what to send, and the memory to keep until :meth:`settle`."""
         rank, size = self.collective.rank, self.collective.size
         shared = prng.derive(prng.derive(self._root, step), plan.unit.number)
@@ -132,7 +132,7 @@ class Engine:
             except StopIteration as end:
                 flight.round, flight.outcome = None, end.value
 
-    def settle(self, flight: Flight, memory: Memory, weight: float = 1.0) -> tuple[Array, Memory]:
+    def settle(self, flight: Flight, memory: UnitMemory, weight: float = 1.0) -> tuple[Array, UnitMemory]:
         """End the step of a unit whose outcome is there.
 
         Returns:

@@ -14,7 +14,7 @@ from hvd_adaptive import checks
 from hvd_adaptive.granularity import Slot, Unit
 from hvd_adaptive.ops import Array, Ops
 
-Memory: TypeAlias = dict[str, Array]
+UnitMemory: TypeAlias = dict[str, Array]
 """What a unit remembers, by name. Functions that take one donate its arrays, and return the memory to go on with."""
 
 Gradients: TypeAlias = list[tuple[Slot, Array]]
@@ -30,16 +30,16 @@ class Feedback(Protocol):
     remembers: ClassVar[tuple[str, ...]]
     """Names of the vectors f[n] that a checkpoint must hold."""
 
-    def absorb(self, ops: Ops, memory: Memory, unit: Unit, slot: Slot, gradient: Array) -> Memory:
+    def absorb(self, ops: Ops, memory: UnitMemory, unit: Unit, slot: Slot, gradient: Array) -> UnitMemory:
         """Take in the flat gradient of one slot."""
 
-    def complete(self, ops: Ops, memory: Memory, unit: Unit, ranks: int) -> tuple[Array, Memory]:
+    def complete(self, ops: Ops, memory: UnitMemory, unit: Unit, ranks: int) -> tuple[Array, UnitMemory]:
         """All slots are in. Returns the vector to compress, f[n], one of the memory's own, and the memory."""
 
-    def keep(self, ops: Ops, memory: Memory, unit: Unit, keep_back: KeepBack, positions: Array | None) -> Memory:
+    def keep(self, ops: Ops, memory: UnitMemory, unit: Unit, keep_back: KeepBack, positions: Array | None) -> UnitMemory:
         """The memory after the vector was sent, or of it only the elements at ``positions``."""
 
-    def undo(self, ops: Ops, memory: Memory, unit: Unit, gradients: Gradients) -> Memory:
+    def undo(self, ops: Ops, memory: UnitMemory, unit: Unit, gradients: Gradients) -> UnitMemory:
         """The memory as it was before this step's ``gradients`` were absorbed; nothing was sent."""
 
 
@@ -62,20 +62,20 @@ class Residual:
     def __post_init__(self) -> None:
         object.__setattr__(self, "decay", checks.number("Residual", "decay", self.decay, 0, 1))
 
-    def absorb(self, ops: Ops, memory: Memory, unit: Unit, slot: Slot, gradient: Array) -> Memory:
+    def absorb(self, ops: Ops, memory: UnitMemory, unit: Unit, slot: Slot, gradient: Array) -> UnitMemory:
         residual = memory.get("residual")
         if residual is None:
             residual = ops.zeros(unit.size, unit.dtype, like=gradient)
         return memory | {"residual": ops.add_slice(residual, slot.start, gradient)}
 
-    def complete(self, ops: Ops, memory: Memory, unit: Unit, ranks: int) -> tuple[Array, Memory]:
+    def complete(self, ops: Ops, memory: UnitMemory, unit: Unit, ranks: int) -> tuple[Array, UnitMemory]:
         return memory["residual"], memory
 
-    def keep(self, ops: Ops, memory: Memory, unit: Unit, keep_back: KeepBack, positions: Array | None) -> Memory:
+    def keep(self, ops: Ops, memory: UnitMemory, unit: Unit, keep_back: KeepBack, positions: Array | None) -> UnitMemory:
         residual = without_overflow(ops, keep_back(memory["residual"]))
         return memory | {"residual": residual if self.decay == 1.0 else ops.scale(residual, self.decay)}
 
-    def undo(self, ops: Ops, memory: Memory, unit: Unit, gradients: Gradients) -> Memory:
+    def undo(self, ops: Ops, memory: UnitMemory, unit: Unit, gradients: Gradients) -> UnitMemory:
         residual = memory["residual"]
         for slot, gradient in gradients:
             residual = ops.add_slice(residual, slot.start, gradient, -1.0)
@@ -88,16 +88,16 @@ class NoFeedback:
 
     remembers: ClassVar[tuple[str, ...]] = ()
 
-    def absorb(self, ops: Ops, memory: Memory, unit: Unit, slot: Slot, gradient: Array) -> Memory:
+    def absorb(self, ops: Ops, memory: UnitMemory, unit: Unit, slot: Slot, gradient: Array) -> UnitMemory:
         return memory | {"gradient": assemble(ops, memory.get("gradient"), unit, slot, gradient)}
 
-    def complete(self, ops: Ops, memory: Memory, unit: Unit, ranks: int) -> tuple[Array, Memory]:
+    def complete(self, ops: Ops, memory: UnitMemory, unit: Unit, ranks: int) -> tuple[Array, UnitMemory]:
         return memory["gradient"], memory
 
-    def keep(self, ops: Ops, memory: Memory, unit: Unit, keep_back: KeepBack, positions: Array | None) -> Memory:
+    def keep(self, ops: Ops, memory: UnitMemory, unit: Unit, keep_back: KeepBack, positions: Array | None) -> UnitMemory:
         return kept_buffer(memory, unit)
 
-    def undo(self, ops: Ops, memory: Memory, unit: Unit, gradients: Gradients) -> Memory:
+    def undo(self, ops: Ops, memory: UnitMemory, unit: Unit, gradients: Gradients) -> UnitMemory:
         return kept_buffer(memory, unit)
 
 
@@ -134,10 +134,10 @@ class MomentumCorrection:
         for name in ("nesterov", "masking"):
             checks.flag(owner, name, getattr(self, name))
 
-    def absorb(self, ops: Ops, memory: Memory, unit: Unit, slot: Slot, gradient: Array) -> Memory:
+    def absorb(self, ops: Ops, memory: UnitMemory, unit: Unit, slot: Slot, gradient: Array) -> UnitMemory:
         return memory | {"gradient": assemble(ops, memory.get("gradient"), unit, slot, gradient)}
 
-    def complete(self, ops: Ops, memory: Memory, unit: Unit, ranks: int) -> tuple[Array, Memory]:
+    def complete(self, ops: Ops, memory: UnitMemory, unit: Unit, ranks: int) -> tuple[Array, UnitMemory]:
         gradient = ops.cast(memory["gradient"], unit.dtype)
         if self.clip is not None:
             norm, limit = ops.row_norm(gradient, unit.size), self.clip / ranks**0.5
@@ -148,14 +148,14 @@ class MomentumCorrection:
         compensated = memory.get("residual", zeros) + moved
         return compensated, memory | {"compensated": compensated, "next velocity": velocity}
 
-    def keep(self, ops: Ops, memory: Memory, unit: Unit, keep_back: KeepBack, positions: Array | None) -> Memory:
+    def keep(self, ops: Ops, memory: UnitMemory, unit: Unit, keep_back: KeepBack, positions: Array | None) -> UnitMemory:
         velocity = without_overflow(ops, memory["next velocity"])
         residual = without_overflow(ops, keep_back(memory["compensated"]))
         if self.masking and positions is not None:
             velocity = ops.clear(velocity, positions)
         return self.undo(ops, memory, unit, []) | {"residual": residual, "velocity": velocity}
 
-    def undo(self, ops: Ops, memory: Memory, unit: Unit, gradients: Gradients) -> Memory:
+    def undo(self, ops: Ops, memory: UnitMemory, unit: Unit, gradients: Gradients) -> UnitMemory:
         passing = ("compensated", "next velocity")  # the old residual and velocity are still there
         return {name: array for name, array in kept_buffer(memory, unit).items() if name not in passing}
 
@@ -174,6 +174,6 @@ def assemble(ops: Ops, buffer: Array | None, unit: Unit, slot: Slot, gradient: A
     return ops.set_slice(buffer, slot.start, gradient)
 
 
-def kept_buffer(memory: Memory, unit: Unit) -> Memory:
+def kept_buffer(memory: UnitMemory, unit: Unit) -> UnitMemory:
     """``memory`` without a lone gradient, which belongs to its owner; the buffer of several serves again."""
     return memory if len(unit.slots) > 1 else {name: array for name, array in memory.items() if name != "gradient"}

@@ -11,7 +11,7 @@ from typing import ClassVar, TypeAlias
 
 from hvd_adaptive.collective import Kind
 from hvd_adaptive.compress.base import Compressor, ExchangeName, Payload
-from hvd_adaptive.feedback import KeepBack, Memory
+from hvd_adaptive.feedback import KeepBack, UnitMemory
 from hvd_adaptive.ops import Array, Ops
 from hvd_adaptive.prng import Draw
 
@@ -47,7 +47,7 @@ class Outcome:
     kept: int
     keep_back: KeepBack
     positions: Array | None = None
-    memory: Memory = field(default_factory=dict)
+    memory: UnitMemory = field(default_factory=dict)
 
 
 Rounds: TypeAlias = Generator[Round, Array, Outcome]
@@ -75,7 +75,7 @@ class Situation:
     step: int
     draw: Draw
     shape: tuple[int, ...]
-    memory: Memory
+    memory: UnitMemory
     checks: bool = True
     healthy: bool = True
 

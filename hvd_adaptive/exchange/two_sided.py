@@ -15,7 +15,7 @@ from hvd_adaptive.compress.base import Compressor, ExchangeName, Payload, at_lea
 from hvd_adaptive.errors import ConfigError
 from hvd_adaptive.exchange import wire
 from hvd_adaptive.exchange.base import Exchange, Outcome, Round, Rounds, Situation, average, unhealthy
-from hvd_adaptive.feedback import Memory, without_overflow
+from hvd_adaptive.feedback import UnitMemory, without_overflow
 from hvd_adaptive.ops import Array, Ops
 from hvd_adaptive.prng import Draw
 
@@ -90,7 +90,7 @@ class TwoSided(Exchange):
         master = self.master or compressor
         return bool(master.feedback.remembers) if self.feedback is None else self.feedback
 
-    def _compress_mean(self, compressor: Compressor, mean: Array, situation: Situation, draw: Draw) -> tuple[Payload, Memory]:
+    def _compress_mean(self, compressor: Compressor, mean: Array, situation: Situation, draw: Draw) -> tuple[Payload, UnitMemory]:
         """Q_M of this master's mean, and what it remembers."""
         ops, master = situation.ops, self.master or compressor
         if not self._keeps(compressor):

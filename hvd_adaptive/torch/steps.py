@@ -10,7 +10,7 @@ import torch
 from hvd_adaptive.control import Controller, Observation
 from hvd_adaptive.engine import Arrivals, Engine, Flight
 from hvd_adaptive.errors import ConfigError
-from hvd_adaptive.feedback import Memory
+from hvd_adaptive.feedback import UnitMemory
 from hvd_adaptive.granularity import Slot
 from hvd_adaptive.monitor import Meter
 from hvd_adaptive.plan import UnitPlan
@@ -66,7 +66,7 @@ class Steps:
         self.done = 0
         self.current = Step()
         self.control: Any = None if self._controller is None else self._controller.start()
-        self._memory = defaultdict[int, Memory](dict)
+        self._memory = defaultdict[int, UnitMemory](dict)
 
     def arrive(self, name: str) -> None:
         """Note that the gradient of ``name`` came.
