@@ -157,7 +157,7 @@ class Engine:
 
         It is looked at only where others are compressed: stock Horovod's way shall cost nothing.
         """
-        finite = not plan.dense or self.ops.all_finite(self.ops.flatten(averaged))
+        finite = not plan.watched or self.ops.all_finite(self.ops.flatten(averaged))
         self._count(plan, step, plan.unit.size, plan.unit.nbytes, finite=finite)
 
     def _take(self, flight: Flight, needed: Round) -> None:

@@ -29,6 +29,8 @@ class UnitPlan:
     feedback: Feedback
     dense: bool = False
     """True if it is left as it is by choice: excluded, or too small."""
+    watched: bool = False
+    """True if it is looked at for NaN though it travels untouched, because others are compressed."""
 
     @property
     def rides(self) -> bool:
@@ -175,7 +177,10 @@ def build(parameters: Sequence[Parameter], scope: Scope, options: Options, ranks
     if options.feedback is True and plans:
         _check_contraction(compressor, max(plan.unit.size for plan in plans))
     taken = {plan.unit.name for plan in plans}
+    watched = not all(plan.untouched for plan in plans)
     for unit in layer_wise(dense):
         name = f"{unit.name} (dense)" if unit.name in taken else unit.name
-        plans.append(UnitPlan(dataclasses.replace(unit, name=name), Identity(), Reduce(), NoFeedback(), dense=True))
+        plans.append(
+            UnitPlan(dataclasses.replace(unit, name=name), Identity(), Reduce(), NoFeedback(), dense=True, watched=watched)
+        )
     return tuple(plans)

@@ -336,19 +336,27 @@ def test_records_say_what_happened(ops):
         assert (second.step, second.kept, second.finite) == (1, 9, False)
 
 
-@pytest.mark.parametrize(("dense", "value", "finite"), [(False, 1.0, True), (True, 1.0, True), (True, np.nan, False)])
-def test_an_untouched_gradient_is_counted_as_sent(ops, dense, value, finite):
+@pytest.mark.parametrize(
+    ("others", "exclude", "value", "finite"),
+    [
+        (Identity(), (), 1.0, True),
+        (Identity(), ("conv",), 1.0, True),
+        (TopK(4), ("conv",), 1.0, True),
+        (TopK(4), ("conv",), np.nan, False),
+    ],
+)
+def test_an_untouched_gradient_is_counted_as_sent(ops, others, exclude, value, finite):
     """Beside compressed ones it is looked at for NaN, whatever its shape; where none is compressed, nobody looks."""
-    changes = {"exclude": ("conv",)} if dense else {}
-    (plan,) = [p for p in plans_of(Identity(), layer_wise, "float32", **changes) if p.unit.name == "conv"]
-    assert (plan.dense, plan.untouched) == (dense, True)
+    (plan,) = [p for p in plans_of(others, layer_wise, "float32", exclude=exclude) if p.unit.name == "conv"]
+    watched = others != Identity()
+    assert (plan.dense, plan.untouched, plan.watched) == (bool(exclude), True, watched)
     memory = Memory()
     averaged = np.ones((2, 3, 2), np.float32)
     averaged[1, 2, 0] = value
 
     def step(collective):
         engine = Engine(ops, collective, 0, "test", Meter(memory))
-        engine.count_untouched(plan, 4, ops.from_numpy(averaged) if dense else None)
+        engine.count_untouched(plan, 4, ops.from_numpy(averaged) if watched else None)
 
     Loopback(1, ops).run(step)
     (record,) = memory.records
