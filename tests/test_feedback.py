@@ -1,10 +1,14 @@
 """Sent + residual = gradient + previous residual, exactly: the gradients are whole numbers, so that no sum is rounded."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
+import units
 from hypothesis import given
 from hypothesis import strategies as st
+from units import absorbed
 
 from hvd_adaptive import ConfigError
 from hvd_adaptive.compress import BFloat16, Half, Identity, RandomK, TopK
@@ -25,17 +29,7 @@ def draw_of(step, seed=0):
     return Draw(shared, derive(shared, 1))
 
 
-def unit_of(sizes, dtype="float32"):
-    return entire_model([Parameter(f"p{i}", (n,), dtype) for i, n in enumerate(sizes)])[0]
-
-
-def absorbed(ops, feedback, memory, unit, gradient):
-    """The memory after all slots came, last one first as in a backward pass; and the gradients."""
-    gradients = []
-    for slot in reversed(unit.slots):
-        gradients.append((slot, ops.from_numpy(gradient[slot.start : slot.stop])))
-        memory = feedback.absorb(ops, memory, unit, *gradients[-1])
-    return memory, gradients
+unit_of = partial(units.unit_of, dtype="float32")
 
 
 def residual_of(ops, memory, unit):
@@ -58,7 +52,7 @@ def sent_and_kept(ops, feedback, memory, unit, method, draw):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("sizes", [(1,), (7,), (5, 1, 30)])
 def test_nothing_is_lost_over_many_steps(ops, method, dtype, sizes):
-    unit, rng, memory = unit_of(sizes, dtype), np.random.default_rng(1), {}
+    unit, rng, memory = unit_of(sizes, dtype=dtype), np.random.default_rng(1), {}
     total = sent_in_all = np.zeros(unit.size)
     for step in range(25):
         gradient = rng.integers(-1000, 1000, unit.size).astype(dtype)
@@ -202,7 +196,7 @@ def test_without_feedback_several_gradients_share_a_buffer_that_serves_again(ops
 @pytest.mark.parametrize(("given_dtype", "work_dtype"), [("bfloat16", "float32"), ("float16", "float16"), ("float64", "float64")])
 def test_a_lone_bfloat16_gradient_is_widened_because_horovod_reduces_none(given_dtype, work_dtype):
     """Only torch has the dtype."""
-    ops, unit = TorchOps(), unit_of((3,), given_dtype)
+    ops, unit = TorchOps(), unit_of((3,), dtype=given_dtype)
     gradient = torch.tensor([1.0, -2.5, 3.0], dtype=getattr(torch, given_dtype))
     x, _ = NoFeedback().complete(ops, NoFeedback().absorb(ops, {}, unit, unit.slots[0], gradient), unit, 1)
     assert ops.dtype(x) == work_dtype

@@ -2,27 +2,19 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
+import units
+from units import absorbed
 
 from hvd_adaptive import ConfigError, MomentumCorrection, Residual
-from hvd_adaptive.granularity import Parameter, entire_model
 
 SIZES = [(1,), (5, 1, 30)]
 
 
-def unit_of(sizes, dtype="float64"):
-    return entire_model([Parameter(f"p{i}", (n,), dtype) for i, n in enumerate(sizes)])[0]
-
-
-def absorbed(ops, feedback, memory, unit, gradient):
-    """The last slot first, as in a backward pass."""
-    gradients = []
-    for slot in reversed(unit.slots):
-        gradients.append((slot, ops.from_numpy(gradient[slot.start : slot.stop])))
-        memory = feedback.absorb(ops, memory, unit, *gradients[-1])
-    return memory, gradients
+unit_of = partial(units.unit_of, dtype="float64")
 
 
 def remembered(ops, memory):
@@ -52,7 +44,7 @@ class Paper:
 
 
 def follow(ops, feedback, sizes, *, ranks=1, steps=20, dtype="float64", near=0.0):
-    unit, rng, memory = unit_of(sizes, dtype), np.random.default_rng(4), {}
+    unit, rng, memory = unit_of(sizes, dtype=dtype), np.random.default_rng(4), {}
     paper = Paper(unit.size, feedback, ranks)
     for step in range(steps):
         gradient = rng.integers(-100, 101, unit.size).astype(dtype)
@@ -94,7 +86,7 @@ def test_follows_the_paper_when_it_clips(ops, sizes, nesterov, ranks):
 @pytest.mark.parametrize(("ranks", "factor"), [(1, 1), (4, 0.5)])
 def test_clipping_by_hand(ops, ranks, factor):
     """(30, 40) has norm 50, which is cut to 5 / sqrt(ranks); (3, 4) to 5 / sqrt(ranks) too, and not at all on a lone rank."""
-    unit, feedback = unit_of((1, 1), "float32"), MomentumCorrection(0, clip=5)
+    unit, feedback = unit_of((1, 1), dtype="float32"), MomentumCorrection(0, clip=5)
     for gradient in ([30, 40], [3, 4]):
         memory, _ = absorbed(ops, feedback, {}, unit, np.array(gradient, np.float32))
         ready, _ = feedback.complete(ops, memory, unit, ranks)
@@ -104,14 +96,14 @@ def test_clipping_by_hand(ops, ranks, factor):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("clip", [1e-30, 1.0, 1e30])
 def test_zeros_are_not_clipped_and_leave_zeros(ops, dtype, clip):
-    unit, feedback = unit_of((2, 3), dtype), MomentumCorrection(clip=clip)
+    unit, feedback = unit_of((2, 3), dtype=dtype), MomentumCorrection(clip=clip)
     memory, _ = absorbed(ops, feedback, {}, unit, np.zeros(5, dtype))
     ready, _ = feedback.complete(ops, memory, unit, 4)
     assert ops.to_numpy(ready).tolist() == [0] * 5
 
 
 def test_a_norm_within_the_limit_leaves_every_bit(ops):
-    unit, feedback = unit_of((3,), "float32"), MomentumCorrection(0.9, clip=10)
+    unit, feedback = unit_of((3,), dtype="float32"), MomentumCorrection(0.9, clip=10)
     gradient = np.array([0.1, -1 / 3, 1e-40], np.float32)
     memory, _ = absorbed(ops, feedback, {}, unit, gradient)
     np.testing.assert_array_equal(ops.to_numpy(feedback.complete(ops, memory, unit, 2)[0]), gradient)
@@ -144,7 +136,7 @@ def test_without_positions_all_was_sent_and_the_velocity_stays(ops):
 @pytest.mark.parametrize("steps", [0, 3])
 @pytest.mark.parametrize("completed", [False, True])
 def test_undo_leaves_every_bit_of_residual_and_velocity(ops, sizes, nesterov, steps, completed):
-    unit, rng, memory = unit_of(sizes, "float32"), np.random.default_rng(0), {}
+    unit, rng, memory = unit_of(sizes, dtype="float32"), np.random.default_rng(0), {}
     feedback = MomentumCorrection(0.9, nesterov, clip=1.0)
     for _ in range(steps):
         memory, _ = absorbed(ops, feedback, memory, unit, rng.standard_normal(unit.size).astype(np.float32))
@@ -183,7 +175,7 @@ def test_no_memory_but_what_a_checkpoint_holds_is_needed(ops):
 
 
 def test_a_narrow_gradient_is_remembered_in_float32(ops):
-    unit, feedback = unit_of((2,), "float16"), MomentumCorrection(0.5)
+    unit, feedback = unit_of((2,), dtype="float16"), MomentumCorrection(0.5)
     memory, _ = absorbed(ops, feedback, {}, unit, np.array([1, 2], np.float16))
     ready, memory = feedback.complete(ops, memory, unit, 1)
     assert ops.dtype(ready) == "float32"

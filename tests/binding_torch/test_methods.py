@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import horovod.torch as hvd
 import pytest
 import torch
 from methods import INSTANCES
@@ -103,6 +104,4 @@ def test_nan_on_one_rank_is_nan_on_all_and_counted(ranks: Any, scope: str) -> No
 
 
 def _with_rank(function: Any) -> Any:
-    import horovod.torch as hvd  # noqa: PLC0415 - on the rank
-
     return function(hvd.rank())
