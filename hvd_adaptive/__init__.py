@@ -24,7 +24,19 @@ from hvd_adaptive.compress import (
     TopK,
     compressor,
 )
-from hvd_adaptive.control import Fixed
+from hvd_adaptive.control import (
+    Accordion,
+    Budget,
+    Controller,
+    Decision,
+    Fixed,
+    GraVAC,
+    NeverSlower,
+    Observation,
+    Schedule,
+    Wanted,
+    WarmUp,
+)
 from hvd_adaptive.errors import AgreementError, ConfigError, HvdAdaptiveError, StateError, UnsupportedError
 from hvd_adaptive.exchange import Gather, Reduce, SharedSupport, TwoSided
 from hvd_adaptive.feedback import MomentumCorrection, NoFeedback, Residual
@@ -33,13 +45,18 @@ from hvd_adaptive.monitor import JsonLines, Memory, Stats, StepRecord
 __all__ = [
     "DGC",
     "QSGD",
+    "Accordion",
     "AdaptiveThreshold",
     "AgreementError",
     "BFloat16",
+    "Budget",
     "ConfigError",
+    "Controller",
+    "Decision",
     "EFSign",
     "Fixed",
     "Gather",
+    "GraVAC",
     "Half",
     "HvdAdaptiveError",
     "Identity",
@@ -47,13 +64,16 @@ __all__ = [
     "Memory",
     "MomentumCorrection",
     "NaturalCompression",
+    "NeverSlower",
     "NoFeedback",
+    "Observation",
     "OneBit",
     "PowerSGD",
     "RandomK",
     "RedSync",
     "Reduce",
     "Residual",
+    "Schedule",
     "SharedSupport",
     "SignSGD",
     "StateError",
@@ -64,6 +84,8 @@ __all__ = [
     "TopK",
     "TwoSided",
     "UnsupportedError",
+    "Wanted",
+    "WarmUp",
     "compressor",
 ]
 

@@ -6,21 +6,27 @@ were sent.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hvd_adaptive import prng
 from hvd_adaptive.collective import Collective
+from hvd_adaptive.compress.ranking import Ranked
+from hvd_adaptive.control import Decision, Wanted
 from hvd_adaptive.errors import UnsupportedError
 from hvd_adaptive.exchange import Outcome, Round, Rounds, Situation
 from hvd_adaptive.feedback import Gradients, UnitMemory
 from hvd_adaptive.granularity import Slot
+from hvd_adaptive.measure import Measured, measure
 from hvd_adaptive.monitor import Meter, StepRecord
 from hvd_adaptive.ops import Array, Ops
 from hvd_adaptive.plan import UnitPlan
 
 _MOST = 2**31
 """MPI counts the elements of a gather in 32 bits; in words of 8 bytes they go 8 times as far as in bytes."""
+
+NONE = Decision(1.0, branch="")
+"""Where no controller decides."""
 
 
 @dataclass
@@ -32,10 +38,30 @@ class Arrivals:
 
 
 @dataclass
+class Ready:
+    """A unit whose gradients are all in, and of which nothing is sent yet.
+
+    Attributes:
+        x: what is to be compressed, f[n].
+        measured: what was wanted of it.
+        ranked: what was selected on the way, from which any larger factor can be served.
+    """
+
+    x: Array
+    memory: UnitMemory
+    arrivals: Arrivals
+    step: int
+    draw: prng.Draw
+    measured: Measured | None = None
+    ranked: Ranked | None = None
+
+
+@dataclass
 class Flight:
     """A unit between its last gradient and its mean.
 
     Attributes:
+        decision: why it goes as it does.
         round: the collective that is needed next, or under way; None when the ``outcome`` is there.
         number: of that round.
         bytes_sent: handed to collectives so far, this round included.
@@ -45,6 +71,7 @@ class Flight:
     step: int
     gradients: Gradients
     rounds: Rounds
+    decision: Decision
     round: Round | None = None
     number: int = 0
     bytes_sent: int = 0
@@ -68,7 +95,7 @@ class Engine:
         self.collective = collective
         self._root = prng.root(seed)
         self._label = label
-        self._meter = meter
+        self.meter = meter
 
     def absorb(self, plan: UnitPlan, memory: UnitMemory, arrivals: Arrivals, slot: Slot, gradient: Array) -> UnitMemory:
         """Take in one gradient (any shape) of a unit; notes it in ``arrivals``, leaves ``gradient`` alone."""
@@ -79,25 +106,44 @@ class Engine:
         arrivals.gradients.append((slot, flat))
         return plan.feedback.absorb(self.ops, memory, plan.unit, slot, flat)
 
-    def launch(self, plan: UnitPlan, memory: UnitMemory, arrivals: Arrivals, step: int) -> tuple[Flight, UnitMemory]:
-        """Compress a complete unit. Returns what to send, and the memory to keep until :meth:`settle`."""
-        rank, size = self.collective.rank, self.collective.size
+    def prepare(
+        self, plan: UnitPlan, memory: UnitMemory, arrivals: Arrivals, step: int, wanted: Wanted | None = None
+    ) -> tuple[Ready, UnitMemory]:
+        """Make a complete unit ready to compress, and measure what is ``wanted`` of it.
+
+        Returns:
+            what to launch, under this plan or the same one at another factor, and the memory to keep until :meth:`settle`.
+        """
+        rank = self.collective.rank
         shared = prng.derive(prng.derive(self._root, step), plan.unit.number)
-        x, memory = plan.feedback.complete(self.ops, memory, plan.unit, size)
+        x, memory = plan.feedback.complete(self.ops, memory, plan.unit, self.collective.size)
+        ready = Ready(x, memory, arrivals, step, prng.Draw(shared, prng.derive(shared, rank + 1)))
+        if wanted is not None:
+            ready.measured, ready.ranked = measure(self.ops, plan, ready.x, ready.draw, arrivals.gradients, wanted)
+            if not arrivals.finite:
+                ready.measured = Measured((), math.nan, math.nan)
+        return ready, memory
+
+    def launch(self, plan: UnitPlan, ready: Ready, decision: Decision = NONE) -> Flight:
+        """Compress a unit that is ready. Returns what to send."""
+        compressor = plan.compressor
+        if ready.ranked is not None and plan.ranks_whole and ready.ranked.least <= decision.factor:
+            compressor = replace(ready.ranked, factor=decision.factor)
         situation = Situation(
             ops=self.ops,
-            rank=rank,
-            size=size,
-            step=step,
-            draw=prng.Draw(shared, prng.derive(shared, rank + 1)),
+            rank=self.collective.rank,
+            size=self.collective.size,
+            step=ready.step,
+            draw=ready.draw,
             shape=plan.unit.shape,
-            memory=memory,
+            memory=ready.memory,
             checks=plan.checks,
-            healthy=arrivals.finite,
+            healthy=ready.arrivals.finite,
         )
-        flight = Flight(plan, step, arrivals.gradients, plan.exchange.rounds(plan.compressor, x, situation))
+        rounds = plan.exchange.rounds(compressor, ready.x, situation)
+        flight = Flight(plan, ready.step, ready.arrivals.gradients, rounds, decision)
         self._take(flight, next(flight.rounds))
-        return flight, memory
+        return flight
 
     def send(self, flight: Flight) -> None:
         """Start the collective that ``flight`` needs next."""
@@ -117,7 +163,7 @@ class Engine:
         waiting = [flight for flight in flights if flight.round is not None]
         while waiting:
             for flight in waiting:
-                with self._meter.time("exchange"):
+                with self.meter.time("exchange"):
                     brought = self.collective.wait(flight.handle)
                 self.advance(flight, brought)
                 self.send(flight)
@@ -125,7 +171,7 @@ class Engine:
 
     def advance(self, flight: Flight, brought: Array) -> None:
         """Go on with what the collective brought, also if one of the caller's carried it."""
-        with self._meter.time("decode"):
+        with self.meter.time("decode"):
             try:
                 self._take(flight, flight.rounds.send(brought))
                 flight.number += 1
@@ -141,9 +187,9 @@ class Engine:
         """
         plan, outcome, ops = flight.plan, flight.outcome, self.ops
         assert outcome is not None  # noqa: S101 - callers advance or collect first
-        with self._meter.time("decode"):
+        with self.meter.time("decode"):
             finite = outcome.mean is not None and (_is_looked_at(ops, plan, outcome.mean) or ops.all_finite(outcome.mean))
-            self._count(plan, flight.step, outcome.kept, flight.bytes_sent, finite=finite)
+            self._count(plan, flight.step, outcome.kept, flight.bytes_sent, flight.decision, finite=finite)
             if outcome.mean is None:
                 like = flight.gradients[0][1]
                 nothing = ops.zeros(plan.unit.size, plan.unit.dtype, like=like)
@@ -152,21 +198,21 @@ class Engine:
             mean = outcome.mean if weight == 1.0 else ops.scale(outcome.mean, weight)
             return mean, memory | outcome.memory
 
-    def count_untouched(self, plan: UnitPlan, step: int, averaged: Array) -> None:
-        """Count a unit whose gradient Horovod reduced as it was, to ``averaged``.
+    def count_untouched(self, plan: UnitPlan, step: int, averaged: Sequence[Array], decision: Decision = NONE) -> None:
+        """Count a unit whose gradients Horovod reduced as they were, to ``averaged``.
 
-        It is looked at only where others are compressed: stock Horovod's way shall cost nothing.
+        They are looked at only where others are compressed: stock Horovod's way shall cost nothing.
         """
-        finite = not plan.watched or self.ops.all_finite(self.ops.flatten(averaged))
-        self._count(plan, step, plan.unit.size, plan.unit.nbytes, finite=finite)
+        finite = not plan.watched or all(self.ops.all_finite(self.ops.flatten(gradient)) for gradient in averaged)
+        self._count(plan, step, plan.unit.size, plan.unit.nbytes, decision, finite=finite)
 
     def _take(self, flight: Flight, needed: Round) -> None:
         flight.round = needed
         flight.bytes_sent += self.ops.nbytes(needed.array)
 
-    def _count(self, plan: UnitPlan, step: int, kept: int, bytes_sent: int, *, finite: bool) -> None:
+    def _count(self, plan: UnitPlan, step: int, kept: int, bytes_sent: int, decision: Decision, *, finite: bool) -> None:
         unit = plan.unit
-        self._meter.add(
+        self.meter.add(
             StepRecord(
                 step=step,
                 unit=unit.name,
@@ -176,6 +222,9 @@ class Engine:
                 bytes_sent=bytes_sent,
                 bytes_dense=unit.nbytes,
                 finite=finite,
+                branch=decision.branch,
+                candidate=decision.candidate,
+                gains=decision.gains,
             )
         )
 

@@ -29,6 +29,8 @@ class Feedback(Protocol):
 
     remembers: ClassVar[tuple[str, ...]]
     """Names of the vectors f[n] that a checkpoint must hold."""
+    empties: ClassVar[bool]
+    """True if nothing of them is left once all there is was sent."""
 
     def absorb(self, ops: Ops, memory: UnitMemory, unit: Unit, slot: Slot, gradient: Array) -> UnitMemory:
         """Take in the flat gradient of one slot."""
@@ -58,6 +60,7 @@ class Residual:
 
     decay: float = 1.0
     remembers: ClassVar[tuple[str, ...]] = ("residual",)
+    empties: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "decay", checks.number("Residual", "decay", self.decay, 0, 1))
@@ -87,6 +90,7 @@ class NoFeedback:
     """What compression dropped is gone."""
 
     remembers: ClassVar[tuple[str, ...]] = ()
+    empties: ClassVar[bool] = True
 
     def absorb(self, ops: Ops, memory: UnitMemory, unit: Unit, slot: Slot, gradient: Array) -> UnitMemory:
         return memory | {"gradient": assemble(ops, memory.get("gradient"), unit, slot, gradient)}
@@ -125,6 +129,7 @@ class MomentumCorrection:
     clip: float | None = None
     masking: bool = True
     remembers: ClassVar[tuple[str, ...]] = ("residual", "velocity")
+    empties: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         owner = type(self).__name__

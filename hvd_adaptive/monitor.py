@@ -3,13 +3,16 @@
 import json
 import time
 import weakref
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
 from hvd_adaptive.errors import ConfigError
+
+_PHASES = ("compress", "exchange", "decode")
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,14 @@ class StepRecord:
         bytes_dense: what stock Horovod would have been handed.
         finite: False if the result holds NaN or infinity, because a gradient of some rank did; a residual is then as before.
             A gradient that the method itself leaves untouched is not looked at.
+        branch: why the controller took this factor; empty without one.
+        candidate: the factor it tries out, if any.
+        gains: smoothed, by factor, as the controller saw them.
+        compute_seconds: of the whole step since the last one ended, besides what follows; None in the first step.
+        compress_seconds: of the whole step.
+        exchange_seconds: waited for collectives in the whole step.
+        decode_seconds: of the whole step.
+        steps_per_second: throughput; None in the first step.
     """
 
     step: int
@@ -36,6 +47,14 @@ class StepRecord:
     bytes_sent: int
     bytes_dense: int
     finite: bool
+    branch: str = ""
+    candidate: float | None = None
+    gains: dict[float, float] = field(default_factory=dict)
+    compute_seconds: float | None = None
+    compress_seconds: float = 0.0
+    exchange_seconds: float = 0.0
+    decode_seconds: float = 0.0
+    steps_per_second: float | None = None
 
 
 class Monitor(Protocol):
@@ -84,6 +103,8 @@ class Stats:
         bytes_sent: handed to collectives by this rank, tokens included; sparse gradients, which bypass compression, are not.
         bytes_dense: handed to collectives by stock Horovod.
         factors: by unit, elements / kept elements in the last step.
+        branches: steps by what the controller decided, summed over units.
+        gains: by unit, the smoothed gains by factor that it saw last.
         seconds: spent in ``compress``, waiting in ``exchange``, and in ``decode``.
         note: what a reader should know, such as that one rank compresses nothing; else empty.
     """
@@ -96,29 +117,37 @@ class Stats:
     bytes_sent: int
     bytes_dense: int
     factors: dict[str, float]
+    branches: dict[str, int]
+    gains: dict[str, dict[float, float]]
     seconds: dict[str, float]
     note: str
 
 
 class Meter:
-    """Counts towards :class:`Stats` and passes records on.
+    """Counts towards :class:`Stats`, and passes records on at the end of each step.
 
     Raises:
-        ConfigError: if ``monitor`` is none.
+        ConfigError: if one of the ``monitors`` is none.
     """
 
-    def __init__(self, monitor: Monitor | None) -> None:
-        if monitor is not None and (isinstance(monitor, type) or not hasattr(monitor, "record")):
-            raise ConfigError(f"monitor must be an instance such as JsonLines('log.jsonl'), got {monitor!r}")
-        self._monitor = monitor
+    def __init__(self, *monitors: Monitor) -> None:
+        for monitor in monitors:
+            if isinstance(monitor, type) or not hasattr(monitor, "record"):
+                raise ConfigError(f"monitor must be an instance such as JsonLines('log.jsonl'), got {monitor!r}")
+        self._monitors = monitors
         self.reset()
 
     def reset(self) -> None:
         """Forget everything counted."""
         self._totals = dict.fromkeys(("elements_sent", "elements_dense", "bytes_sent", "bytes_dense"), 0)
         self._factors: dict[str, float] = {}
-        self._seconds = {"compress": 0.0, "exchange": 0.0, "decode": 0.0}
+        self._branches = Counter[str]()
+        self._gains: dict[str, dict[float, float]] = {}
+        self._seconds = dict.fromkeys(_PHASES, 0.0)
         self._nonfinite: set[int] = set()
+        self._records: list[StepRecord] = []
+        self._ended: float | None = None
+        self._before = dict(self._seconds)
 
     @contextmanager
     def time(self, phase: str) -> Iterator[None]:
@@ -136,10 +165,37 @@ class Meter:
         self._totals["bytes_sent"] += record.bytes_sent
         self._totals["bytes_dense"] += record.bytes_dense
         self._factors[record.unit] = record.factor
+        if record.branch:
+            self._branches[record.branch] += 1
+        if record.gains:
+            self._gains[record.unit] = record.gains
         if not record.finite:
             self._nonfinite.add(record.step)
-        if self._monitor is not None:
-            self._monitor.record(record)
+        if self._monitors:
+            self._records.append(record)
+
+    def end_step(self) -> float | None:
+        """Pass on the step's records. Returns the seconds since the last step ended; None in the first one."""
+        now = time.perf_counter()
+        seconds = None if self._ended is None else now - self._ended
+        spent = {phase: self._seconds[phase] - self._before[phase] for phase in _PHASES}
+        for record in self._records:
+            complete = replace(
+                record,
+                compute_seconds=None if seconds is None else seconds - sum(spent.values()),
+                steps_per_second=None if seconds is None else 1 / seconds,
+                **{f"{phase}_seconds": spent[phase] for phase in _PHASES},  # type: ignore[arg-type]
+            )
+            for monitor in self._monitors:
+                monitor.record(complete)
+        self._records.clear()
+        self._ended, self._before = now, dict(self._seconds)
+        return seconds
+
+    @property
+    def bytes_sent(self) -> int:
+        """Handed to collectives so far."""
+        return self._totals["bytes_sent"]
 
     def add_bytes(self, sent: int) -> None:
         """Count bytes handed to collectives besides the payloads."""
@@ -152,6 +208,8 @@ class Meter:
             steps=steps,
             nonfinite_steps=len(self._nonfinite),
             factors=dict(self._factors),
+            branches=dict(self._branches),
+            gains=dict(self._gains),
             seconds=dict(self._seconds),
             note=note,
             **self._totals,

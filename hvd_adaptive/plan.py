@@ -9,9 +9,10 @@ from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
 from hvd_adaptive.compress import Compressor, Identity
-from hvd_adaptive.control import Controller
+from hvd_adaptive.compress.sparse import Sparse
+from hvd_adaptive.control import DENSE, Controller
 from hvd_adaptive.errors import ConfigError
-from hvd_adaptive.exchange import Exchange, Reduce, choose, in_one_round
+from hvd_adaptive.exchange import Exchange, Reduce, TwoSided, choose, in_one_round
 from hvd_adaptive.feedback import Feedback, NoFeedback, Residual
 from hvd_adaptive.granularity import Parameter, Unit, layer_wise
 
@@ -52,8 +53,15 @@ class UnitPlan:
         """True if NaN and infinity would be lost, or stay in the residual, unless looked for."""
         return bool(self.feedback.remembers) or not self.exchange.carries_all(self.compressor)
 
+    @property
+    def ranks_whole(self) -> bool:
+        """True if what is sent can be taken from one ranking of the unit."""
+        return isinstance(self.compressor, Sparse) and not isinstance(self.exchange, TwoSided)
+
     def at(self, factor: float) -> "UnitPlan":
-        """The same plan with another factor."""
+        """The same plan with another factor; at :data:`DENSE` an allreduce of all there is."""
+        if factor == DENSE:
+            return dataclasses.replace(self, compressor=Identity(), exchange=Reduce())
         return dataclasses.replace(self, compressor=dataclasses.replace(self.compressor, factor=factor))  # type: ignore[type-var]
 
 
@@ -87,8 +95,10 @@ class Options:
             raise ConfigError(f"compressor must be an instance such as TopK(factor=100), got {self.compressor!r}")
         choose(self.compressor, self.exchange)
         if self.controller is not None:
-            if not _is_instance(self.controller, "decide"):
-                raise ConfigError(f"controller must be an instance such as Fixed(factor=100), got {self.controller!r}")
+            if not isinstance(self.controller, Controller):
+                raise ConfigError(
+                    f"controller must be one instance such as GraVAC(max_factor=1000) or Fixed(100), got {self.controller!r}"
+                )
             if not hasattr(self.compressor, "factor"):
                 raise ConfigError(
                     f"{self.compressor!r} has no factor for a controller to change; use one such as TopK(factor=100)"

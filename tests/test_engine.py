@@ -76,7 +76,8 @@ def train(ops, ranks, plans, gradients, factors=(None,), weight=1.0):
                 for slot in reversed(plan.unit.slots):
                     name = slot.parameter.name
                     memory[number] = engine.absorb(plan, memory.get(number, {}), arrivals, slot, arrays[name])
-                flights[number], memory[number] = engine.launch(plan, memory[number], arrivals, step)
+                ready, memory[number] = engine.prepare(plan, memory[number], arrivals, step)
+                flights[number] = engine.launch(plan, ready)
                 engine.send(flights[number])
             engine.collect(list(flights.values()))
             means, residuals = {}, {}
@@ -89,6 +90,7 @@ def train(ops, ranks, plans, gradients, factors=(None,), weight=1.0):
                     means[name] = ops.to_numpy(mean)[slot.start : slot.stop].copy()
                     if plan.feedback.remembers:
                         residuals[name] = ops.to_numpy(memory[number]["residual"])[slot.start : slot.stop].copy()
+            engine.meter.end_step()
             seen.means.append(means)
             seen.residuals.append(residuals)
             for name, g in gradients(collective.rank, step).items():
@@ -101,7 +103,8 @@ def train(ops, ranks, plans, gradients, factors=(None,), weight=1.0):
 
 def finish(engine, plan, memory, arrivals, step=0):
     """The rest of a step of one unit: its mean and its memory."""
-    flight, memory = engine.launch(plan, memory, arrivals, step)
+    ready, memory = engine.prepare(plan, memory, arrivals, step)
+    flight = engine.launch(plan, ready)
     engine.send(flight)
     engine.collect([flight])
     return engine.settle(flight, memory)
@@ -318,7 +321,7 @@ def test_a_parameter_without_elements_passes(ops):
     plans = build([Parameter("empty", (0,), "float32")], layer_wise, Options(TopK(4), None, None, "auto", 0, (), 0))
 
     def step(collective):
-        engine = Engine(ops, collective, 0, "test", Meter(None))
+        engine = Engine(ops, collective, 0, "test", Meter())
         arrivals, nothing = Arrivals(), ops.zeros(0, "float32", like=ops.from_numpy(np.ones(1)))
         memory = engine.absorb(plans[0], {}, arrivals, plans[0].unit.slots[0], nothing)
         return ops.size(finish(engine, plans[0], memory, arrivals)[0])
@@ -356,7 +359,8 @@ def test_an_untouched_gradient_is_counted_as_sent(ops, others, exclude, value, f
 
     def step(collective):
         engine = Engine(ops, collective, 0, "test", Meter(memory))
-        engine.count_untouched(plan, 4, ops.from_numpy(averaged) if watched else None)
+        engine.count_untouched(plan, 4, [ops.from_numpy(averaged) if watched else None])
+        engine.meter.end_step()
 
     Loopback(1, ops).run(step)
     (record,) = memory.records
@@ -379,7 +383,7 @@ def test_collectives_are_named_by_label_and_unit(ops):
 
     def step(collective):
         listening = Listening(collective)
-        engine = Engine(ops, listening, 0, "label", Meter(None))
+        engine = Engine(ops, listening, 0, "label", Meter())
         for plan in (*plans_of(TopK(4), layer_wise), *plans_of(RandomK(4), entire_model)):
             arrivals, memory = Arrivals(), {}
             for slot in plan.unit.slots:
@@ -433,7 +437,8 @@ def relayed(ops, lengths, steps=1, listen=None):
             for number, plan in enumerate(plans):
                 arrivals, gradient = Arrivals(), ops.from_numpy(np.full((2, 3), 1.0 + collective.rank + 10 * number))
                 memories[number] = engine.absorb(plan, memories[number], arrivals, plan.unit.slots[0], gradient)
-                flight, memories[number] = engine.launch(plan, memories[number], arrivals, step)
+                ready, memories[number] = engine.prepare(plan, memories[number], arrivals, step)
+                flight = engine.launch(plan, ready)
                 engine.send(flight)
                 flights.append(flight)
             engine.collect(flights)
@@ -441,6 +446,7 @@ def relayed(ops, lengths, steps=1, listen=None):
             for number, flight in enumerate(flights):
                 mean, memories[number] = engine.settle(flight, memories[number])
                 means.append(ops.to_numpy(mean).tolist())
+            engine.meter.end_step()
         return means, [{name: ops.to_numpy(a).tolist() for name, a in memory.items()} for memory in memories]
 
     return Loopback(2, ops).run(rank_of), monitors
@@ -496,10 +502,11 @@ def test_a_caller_may_carry_a_unit_itself(ops):
     assert plan.rides
 
     def rank_of(collective):
-        engine, arrivals = Engine(ops, collective, 0, "label", Meter(None)), Arrivals()
+        engine, arrivals = Engine(ops, collective, 0, "label", Meter()), Arrivals()
         gradient = ops.from_numpy(np.arange(4.0) * (1 + collective.rank))
         memory = engine.absorb(plan, {}, arrivals, plan.unit.slots[0], gradient)
-        flight, memory = engine.launch(plan, memory, arrivals, 0)
+        ready, memory = engine.prepare(plan, memory, arrivals, 0)
+        flight = engine.launch(plan, ready)
         assert flight.round.kind == "mean"
         averaged = collective.wait(collective.start("mean", flight.round.array, "the caller's"))
         engine.advance(flight, averaged)
@@ -527,10 +534,11 @@ def test_a_gather_that_mpi_could_not_count_is_refused_before_it_starts(ops):
     most = (2**31 - 1) // words
     for size, refused in ((most, False), (most + 1, True)):
         collective, arrivals = Many(size), Arrivals()
-        engine = Engine(ops, collective, 0, "label", Meter(None))
+        engine = Engine(ops, collective, 0, "label", Meter())
         gradient = ops.from_numpy(np.ones(300, np.float32))
         memory = engine.absorb(plan, {}, arrivals, plan.unit.slots[0], gradient)
-        flight, _ = engine.launch(plan, memory, arrivals, 0)
+        ready, memory = engine.prepare(plan, memory, arrivals, 0)
+        flight = engine.launch(plan, ready)
         if refused:
             with pytest.raises(UnsupportedError, match=rf"^label\.w\.0: {size} ranks with {8 * words} bytes each are more"):
                 engine.send(flight)

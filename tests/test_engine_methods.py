@@ -62,13 +62,15 @@ def train(ops, ranks, plans, gradients=gradients_of, steps=3, seed=7, order=lamb
                 plan, arrivals = plans[number], Arrivals()
                 for slot in plan.unit.slots:
                     memory[number] = engine.absorb(plan, memory[number], arrivals, slot, given[slot.parameter.name])
-                flights[number], memory[number] = engine.launch(plan, memory[number], arrivals, step)
+                ready, memory[number] = engine.prepare(plan, memory[number], arrivals, step)
+                flights[number] = engine.launch(plan, ready)
                 engine.send(flights[number])
             engine.collect(list(flights.values()))
             means = {}
             for number, flight in flights.items():
                 mean, memory[number] = engine.settle(flight, memory[number])
                 means[number] = ops.to_numpy(mean).copy()
+            engine.meter.end_step()
             held = [{n: ops.to_numpy(a).copy() for n, a in unit.items() if n != "gradient"} for unit in memory]
             seen.append(([means[number] for number in range(len(plans))], held))
         return seen

@@ -3,6 +3,7 @@
 import gc
 import json
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -15,7 +16,7 @@ def record(step=0, unit="a", elements=100, kept=10, sent=80, dense=400, finite=T
 
 
 def test_totals_are_sums_and_factors_the_latest():
-    meter = Meter(None)
+    meter = Meter()
     meter.add(record(0, "a"))
     meter.add(record(0, "b", 20, 20, 40, 80))
     meter.add(record(1, "a", 100, 50, 400, 400))
@@ -30,19 +31,19 @@ def test_totals_are_sums_and_factors_the_latest():
 
 
 def test_a_step_counts_once_however_many_units_were_not_finite():
-    meter = Meter(None)
+    meter = Meter()
     for step, unit, finite in ((0, "a", False), (0, "b", False), (1, "a", True), (2, "a", True), (2, "b", False)):
         meter.add(record(step, unit, finite=finite))
     assert meter.stats(2, 3).nonfinite_steps == 2
 
 
 def test_one_rank_is_told_why_nothing_was_compressed():
-    assert Meter(None).stats(ranks=2, steps=0).note == ""
-    assert Meter(None).stats(ranks=2, steps=0, note="quiet").note == "quiet"
+    assert Meter().stats(ranks=2, steps=0).note == ""
+    assert Meter().stats(ranks=2, steps=0, note="quiet").note == "quiet"
 
 
 def test_stats_are_a_snapshot():
-    meter = Meter(None)
+    meter = Meter()
     meter.add(record())
     before = meter.stats(2, 1)
     meter.add(record(1, "b"))
@@ -54,7 +55,7 @@ def test_stats_are_a_snapshot():
 
 
 def test_time_is_added_to_its_phase_even_if_the_block_fails():
-    meter = Meter(None)
+    meter = Meter()
     for _ in range(2):
         with meter.time("exchange"):
             time.sleep(0.02)
@@ -68,7 +69,7 @@ def test_time_is_added_to_its_phase_even_if_the_block_fails():
 
 
 def test_reset_forgets_everything():
-    meter = Meter(None)
+    meter = Meter()
     fresh = meter.stats(2, 0)
     meter.add(record(finite=False))
     meter.add_bytes(9)
@@ -83,10 +84,14 @@ def test_records_are_passed_on_in_order():
     memory = Memory()
     meter = Meter(memory)
     records = [record(0, "a"), record(0, "b"), record(1, "a", finite=False)]
-    for each in records:
+    for each in records[:2]:
         meter.add(each)
-    meter.reset()
-    assert memory.records == records
+    assert memory.records == []
+    assert meter.end_step() is None
+    assert memory.records == records[:2]
+    meter.add(records[2])
+    assert meter.end_step() > 0
+    assert [replace(each, compute_seconds=None, steps_per_second=None) for each in memory.records] == records
     assert Memory().records == []
 
 
@@ -104,6 +109,14 @@ def test_json_lines_hold_every_field_and_are_there_at_once(tmp_path):
             "bytes_sent": 80,
             "bytes_dense": 400,
             "finite": True,
+            "branch": "",
+            "candidate": None,
+            "gains": {},
+            "compute_seconds": None,
+            "compress_seconds": 0.0,
+            "exchange_seconds": 0.0,
+            "decode_seconds": 0.0,
+            "steps_per_second": None,
         }
     ]
     sink.record(record(1, finite=False))

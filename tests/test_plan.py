@@ -44,11 +44,13 @@ def test_the_compressor_must_be_an_instance(compressor):
     assert str(raised.value) == f"compressor must be an instance such as TopK(factor=100), got {compressor!r}"
 
 
-@pytest.mark.parametrize("controller", [Fixed, "fixed", 10, object()])
+@pytest.mark.parametrize("controller", [Fixed, "fixed", 10, object(), (Fixed(10), Fixed(20))])
 def test_the_controller_must_be_an_instance(controller):
     with pytest.raises(ConfigError) as raised:
         options(controller=controller)
-    assert str(raised.value) == f"controller must be an instance such as Fixed(factor=100), got {controller!r}"
+    assert str(raised.value) == (
+        f"controller must be one instance such as GraVAC(max_factor=1000) or Fixed(100), got {controller!r}"
+    )
 
 
 @pytest.mark.parametrize("compressor", [Identity(), Half(), BFloat16()])

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
+from hvd_adaptive.errors import UnsupportedError
 from hvd_adaptive.feedback import Feedback, NoFeedback, Residual
 from hvd_adaptive.ops import Array, Ops
 from hvd_adaptive.prng import Draw
@@ -92,6 +93,14 @@ class Compressor(abc.ABC):
     def positions(self, payload: Payload) -> Array | None:
         """Of the elements that the payload carries; None if it carries all."""
         return None
+
+    def ranked(self, ops: Ops, x: Array, draw: Draw) -> Array:
+        """``i64[k]``: positions of what is kept, so ordered that with a larger factor the first of them would be.
+
+        Raises:
+            UnsupportedError: if the method has no factor.
+        """
+        raise UnsupportedError(f"{self!r} has no factor")
 
 
 class Contraction(Compressor):

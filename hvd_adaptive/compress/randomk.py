@@ -50,6 +50,10 @@ class RandomK(Compressor):
         k = kept_count(self.factor, n)
         return n / k - 1 if self.unbiased else k / n - 1
 
+    def ranked(self, ops: Ops, x: Array, draw: Draw) -> Array:
+        n = ops.size(x)
+        return sample(ops, draw.shared, kept_count(self.factor, n), n, x)  # whose start is that of every larger factor
+
     def encode(self, ops: Ops, x: Array, draw: Draw) -> Payload:
         n = ops.size(x)
         k = kept_count(self.factor, n)

@@ -21,6 +21,10 @@ class Sparse(Contraction):
     def select(self, ops: Ops, x: Array, draw: Draw) -> Array:
         """``i64[k]``: distinct positions of the elements to keep."""
 
+    def ranked(self, ops: Ops, x: Array, draw: Draw) -> Array:
+        positions = self.select(ops, x, draw)
+        return ops.take(positions, ops.largest_first(ops.take(x, positions)))
+
     def encode(self, ops: Ops, x: Array, draw: Draw) -> Payload:
         positions = self.select(ops, x, draw)
         n, dtype = ops.size(x), ops.dtype(x)

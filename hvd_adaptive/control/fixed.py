@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 from hvd_adaptive import checks
-from hvd_adaptive.control.base import Observation
+from hvd_adaptive.control.base import Controller, Decision
 
 
 @dataclass(frozen=True)
-class Fixed:
+class Fixed(Controller):
     """One factor for the whole run.
 
     Args:
@@ -22,11 +22,5 @@ class Fixed:
     def __post_init__(self) -> None:
         object.__setattr__(self, "factor", checks.factor("Fixed", self.factor))
 
-    def start(self) -> None:
-        return None
-
-    def decide(self, state: None) -> float:
-        return self.factor
-
-    def observe(self, state: None, observation: Observation) -> None:
-        return None
+    def decide(self, state: None, step: int) -> Decision:
+        return Decision(self.factor)

@@ -76,6 +76,9 @@ class Ops(Protocol):
     def top_positions(self, x: Array, k: int) -> Array:
         """``i64[k]``: positions of the ``k`` elements of largest magnitude, exactly ``k`` under ties, in any order."""
 
+    def largest_first(self, x: Array) -> Array:
+        """``i64[n]``: positions in falling order of magnitude; the earlier one first under ties."""
+
     def count(self, mask: Array) -> int:
         """How many are true."""
 

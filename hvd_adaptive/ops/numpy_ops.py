@@ -90,6 +90,9 @@ class NumpyOps:
             return np.arange(x.size)
         return np.argpartition(np.abs(x), x.size - k)[x.size - k :]
 
+    def largest_first(self, x: NDArray) -> NDArray:
+        return np.argsort(-np.abs(x), kind="stable")
+
     def count(self, mask: NDArray) -> int:
         return int(np.count_nonzero(mask))
 

@@ -98,6 +98,9 @@ class TorchOps:
             return torch.arange(x.numel(), device=x.device)
         return torch.topk(x.abs(), k, sorted=False).indices
 
+    def largest_first(self, x: Tensor) -> Tensor:
+        return torch.sort(x.abs(), descending=True, stable=True).indices
+
     def count(self, mask: Tensor) -> int:
         return int(mask.count_nonzero())
 

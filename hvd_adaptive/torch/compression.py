@@ -2,42 +2,34 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import horovod.torch as hvd
-import torch
-from horovod.torch.compression import Compressor as HorovodCompressor
 
 from hvd_adaptive.compress import Compressor
 from hvd_adaptive.control import REFUSED, Controller, agree, largest
-from hvd_adaptive.engine import Engine, Flight
-from hvd_adaptive.errors import ConfigError, HvdAdaptiveError, StateError
+from hvd_adaptive.engine import Engine
+from hvd_adaptive.errors import ConfigError, HvdAdaptiveError
 from hvd_adaptive.exchange import Exchange
 from hvd_adaptive.feedback import Feedback
 from hvd_adaptive.granularity import Parameter, Unit
-from hvd_adaptive.monitor import Meter, Monitor, Stats
+from hvd_adaptive.monitor import JsonLines, Meter, Monitor, Stats
 from hvd_adaptive.ops.torch_ops import TorchOps
 from hvd_adaptive.plan import Options, UnitPlan, build
-from hvd_adaptive.torch import state, token
+from hvd_adaptive.steering import Steering
+from hvd_adaptive.torch import state
 from hvd_adaptive.torch.collective import HorovodCollective
-from hvd_adaptive.torch.parameters import Finder, NamedParameters, checked, described, role, shaped_like
+from hvd_adaptive.torch.gather_now import gather_now
+from hvd_adaptive.torch.hooks import Hooks
+from hvd_adaptive.torch.parameters import Finder, NamedParameters, checked, described, role
 from hvd_adaptive.torch.steps import Place, Steps
 
 _built = defaultdict[int, int](int)
 """How many objects were built by the number of their process set; it names their collectives."""
 
 
-@dataclass(frozen=True)
-class _Context:
-    """What ``decompress`` needs to know of what ``compress`` returned."""
-
-    place: Place
-    gradient: torch.Tensor
-    riding: Flight | None
-
-
-class TorchCompression(HorovodCompressor):  # type: ignore[misc]
+class TorchCompression(Hooks):
     """Base of :class:`LayerWise`, :class:`EntireModel` and :class:`Bucketed`: pass an instance as ``compression=``.
 
     Building one is collective: every rank of the process set must do so, with the same arguments and in the same order.
@@ -52,7 +44,8 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
         exclude: name patterns (``"*.bias"``) of parameters that go dense.
         process_set: the optimizer's; all ranks by default.
         seed: of all random choices.
-        monitor: told of every unit in every step.
+        monitor: told of every unit in every step, on this rank.
+        log: file to which rank 0 of the process set appends the same as lines of JSON.
 
     Raises:
         ConfigError: if an argument is not legal, or ``hvd.init()`` was not called.
@@ -76,6 +69,7 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
         process_set: hvd.ProcessSet = hvd.global_process_set,
         seed: int = 0,
         monitor: Monitor | None = None,
+        log: str | Path | None = None,
     ) -> None:
         self._collective = HorovodCollective(process_set)
         try:
@@ -88,13 +82,17 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
                 exclude=tuple(exclude) if isinstance(exclude, Iterable) and not isinstance(exclude, str) else (exclude,),
                 seed=seed,
             )
-            self._meter = Meter(monitor)
+            monitors = [] if monitor is None else [monitor]
+            if log is not None and self._collective.rank == 0:
+                monitors.append(JsonLines(log))
+            self._meter = Meter(*monitors)
             plans = self._prepare(named_parameters, options)
         except HvdAdaptiveError as error:
             self._meet({REFUSED: str(error)})  # so that ranks with better arguments do not wait for this one
             raise
-        engine = Engine(TorchOps(), self._collective, seed, self._meet(self._description), self._meter)
-        self._steps = Steps(engine, plans, controller, self._meter)
+        label = self._meet(self._description)
+        engine = Engine(TorchOps(), self._collective, seed, label, self._meter)
+        self._steps = Steps(engine, plans, self._steering(controller, plans, label), self._meter)
         self._proven: set[str] = set()
         self._weight = 1.0
 
@@ -105,11 +103,7 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
         if not self._parameters:
             raise ConfigError("every parameter is frozen (requires_grad=False); there is no gradient to compress")
         plans = build([described(*item) for item in self._parameters.items()], self._units, options, self._collective.size)
-        self._places = {
-            slot.parameter.name: Place(number, slot, plan.rides, plan.untouched and slot.parameter.dtype != "bfloat16")
-            for number, plan in enumerate(plans)
-            for slot in plan.unit.slots
-        }
+        self._places = {slot.parameter.name: Place(number, slot) for number, plan in enumerate(plans) for slot in plan.unit.slots}
         units = {slot.parameter.name: plan.unit.name for plan in plans for slot in plan.unit.slots}
         self._finder = Finder(self._parameters, options.excluded(list(self._parameters)))
         self._description = {"scope": self.scope, **options.described()} | {
@@ -128,86 +122,15 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
             _built[set_id] = largest(ops, self._collective, _built[set_id], f"{name}.number") + 1
         return f"hvd_adaptive.{set_id}.{_built[set_id]}"
 
+    def _steering(self, controller: Controller | None, plans: Sequence[UnitPlan], label: str) -> Steering | None:
+        if controller is None:
+            return None
+        quick = gather_now(self._collective) if controller.agreement == "exact" and self._collective.member else None
+        return Steering(controller, plans, TorchOps(), self._collective, label, self._meter, quick)
+
     def _units(self, parameters: Sequence[Parameter]) -> tuple[Unit, ...]:
         """Groups parameters into units."""
         raise NotImplementedError
-
-    def compress(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """Called by Horovod with a parameter's gradient. Returns the tensor it shall allreduce, and a context."""
-        name = self._finder.find(tensor)
-        if name is None:
-            return tensor, None
-        self._steps.arrive(name)
-        place = self._places[name]
-        if place.untouched and tensor.is_contiguous():
-            return tensor, place
-        return self._compress(place, tensor)
-
-    @torch.no_grad()
-    def _compress(self, place: Place, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        # A rank outside the process set, which its optimizer should not have called, takes part in Horovod's collectives only.
-        riding = self._steps.take(place, tensor) if place.rides or self._collective.member else None
-        if riding is not None:
-            assert riding.round is not None  # noqa: S101 - what rides is in its first and only round
-            sent = riding.round.array
-            # Horovod reduces in place, but what is kept back is told from what was sent.
-            return sent.clone() if riding.plan.feedback.remembers else sent, _Context(place, tensor, riding)
-        sign = token.make(tensor, hvd.rank(), self._steps.done, first=place.slot.parameter.name not in self._proven)
-        self._meter.add_bytes(sign.nbytes)
-        return sign, _Context(place, tensor, None)
-
-    def decompress(self, tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """Called by Horovod with what its allreduce made of :meth:`compress`'s tensor. Returns the gradient to use."""
-        if ctx is None:  # a sparse gradient, which Horovod allreduced by itself
-            self._finder.check_sparse()
-            return tensor
-        step = self._steps.current
-        if not step.returned:
-            if not self._collective.member:
-                raise token.other_ranks(self._collective.ranks)
-            self._check_complete(step.arrived)
-        gradient = self._steps.give_untouched(ctx, tensor) if isinstance(ctx, Place) else self._decompress(tensor, ctx)
-        step.returned += 1
-        if step.returned == len(step.arrived):
-            self._steps.finish()
-        return gradient
-
-    @torch.no_grad()
-    def _decompress(self, tensor: torch.Tensor, ctx: _Context) -> torch.Tensor:
-        if ctx.riding is not None:
-            mean = self._steps.give_ridden(ctx.place, ctx.riding, tensor)
-        else:
-            self._read_token(tensor, ctx.place.slot.parameter.name)
-            mean = self._steps.give(ctx.place, self._weight)
-        return shaped_like(mean, ctx.gradient)
-
-    def _read_token(self, sign: torch.Tensor, name: str) -> None:
-        """Learn how Horovod scales this step; of each parameter's first token also whether all agree."""
-        first_of_step = self._steps.current.means is None
-        if not first_of_step and name in self._proven:
-            return
-        weight = token.weight(sign, self._collective.ranks, self._steps.done)
-        if first_of_step:
-            self._weight = weight
-        elif weight != self._weight:
-            raise ConfigError(
-                f"the gradient of {name!r} is reduced by another op= than others of this step; give each optimizer a compression "
-                "object of its own"
-            )
-        self._proven.add(name)
-
-    def _check_complete(self, arrived: set[str]) -> None:
-        if len(arrived) == len(self._parameters):
-            return
-        self._finder.check_sparse()
-        if not arrived:
-            raise StateError("the object was reset between backward() and step(), and has forgotten the gradients that came")
-        missing = [name for name in self._finder.dense_names() if name not in arrived]
-        if missing:
-            raise ConfigError(
-                f"the optimizer handed over no gradient of {', '.join(map(repr, missing[:5]))} ({len(missing)} in all); build "
-                "the compression object from the parameters that the optimizer holds, each optimizer with its own object"
-            )
 
     def stats(self) -> Stats:
         """Totals since this object was built or reset, on this rank."""
@@ -233,18 +156,23 @@ class TorchCompression(HorovodCompressor):  # type: ignore[misc]
             StateError: between ``backward()`` and ``step()``.
         """
         state.check_between_steps(bool(self._steps.current.arrived))
-        memory = self._steps.memory(self._collective.size)
+        memory = self._steps.memories.saved(self._collective.size) if self._steps.done else {}
         return state.pack(self._description, self._collective, self._steps.done, memory, self._steps.control)
 
-    def load_state_dict(self, saved: dict[str, Any]) -> None:
+    def load_state_dict(self, saved: dict[str, Any], *, strict: bool = True) -> None:
         """Continue from :meth:`state_dict`.
+
+        Args:
+            saved: the state of this rank. On another number of ranks, that of any: the controller's state is the same on all.
+            strict: False to go on with residuals of zero where another rank or number of ranks saved the state.
 
         Raises:
             StateError: if another configuration, model, rank or number of ranks saved it, which the message then names, or
                 between ``backward()`` and ``step()``.
         """
         state.check_between_steps(bool(self._steps.current.arrived))
-        state.check(saved, self._description, self._collective, self._steps.remembered(self._collective.size))
+        remembered = self._steps.memories.remembered(self._collective.size)
+        own = state.check(saved, self._description, self._collective, remembered, self._steps.control, strict=strict)
         devices = {name: parameter.device for name, parameter in self._parameters.items()}
-        self._steps.restore(saved["steps"], saved["control"], saved["memory"], devices)
+        self._steps.restore(saved["steps"], saved["control"], saved["memory"] if own else {}, devices)
         self._proven.clear()

@@ -12,7 +12,7 @@ from hvd_adaptive.errors import StateError
 Remembered: TypeAlias = Mapping[str, Mapping[str, tuple[str, int]]]
 """Dtype and length of each vector that must be saved, by unit and name."""
 
-_FORMAT = 2
+_FORMAT = 3
 _KEYS = {"format", "description", "rank", "ranks", "steps", "memory", "control"}
 
 
@@ -38,8 +38,25 @@ def pack(description: dict[str, Any], collective: Collective, steps: int, memory
     }
 
 
-def check(saved: dict[str, Any], description: dict[str, Any], collective: Collective, remembered: Remembered) -> None:
-    """
+def check(
+    saved: dict[str, Any],
+    description: dict[str, Any],
+    collective: Collective,
+    remembered: Remembered,
+    control: dict[str, Any] | None,
+    *,
+    strict: bool,
+) -> bool:
+    """True if the memory is this rank's own.
+
+    Args:
+        saved: the state.
+        description: of the object it is loaded into.
+        collective: the ranks.
+        remembered: what the memory must hold.
+        control: the object's own, of the form that the saved one must have.
+        strict: refuse what is not this rank's own.
+
     Raises:
         StateError: if ``saved`` is no such state, or one of another configuration, model, rank or number of ranks.
     """
@@ -50,15 +67,25 @@ def check(saved: dict[str, Any], description: dict[str, Any], collective: Collec
     found = differences({"the saved state": saved["description"], "this object": description})
     if found:
         raise StateError("the state belongs to another compression object:\n  " + "\n  ".join(found))
-    if (saved["rank"], saved["ranks"]) != (collective.rank, collective.size):
+    own = (saved["rank"], saved["ranks"]) == (collective.rank, collective.size)
+    if strict and not own:
         raise StateError(
             f"the state was saved by rank {saved['rank']} of {saved['ranks']}, this is rank {collective.rank} of "
-            f"{collective.size}; residuals belong to one rank, so save and load one file per rank, or go on without (residuals "
-            "then start from zero)"
+            f"{collective.size}; residuals belong to one rank, so save and load one file per rank, or go on without: "
+            "load_state_dict(state, strict=False) takes the steps and the controller's state, and residuals start from zero"
         )
     if isinstance(saved["steps"], bool) or not isinstance(saved["steps"], int) or saved["steps"] < 0:
         raise StateError(f"the number of steps must be an integer >= 0, got {saved['steps']!r}")
-    _check_memory(saved["memory"], remembered, complete=saved["steps"] > 0)
+    _check_control(saved["control"], control)
+    if own:
+        _check_memory(saved["memory"], remembered, complete=saved["steps"] > 0)
+    return own
+
+
+def _check_control(saved: Any, own: dict[str, Any] | None) -> None:
+    alike = saved is None if own is None else isinstance(saved, dict) and set(saved) == set(own)
+    if not alike or (own is not None and len(saved["states"]) != len(own["states"])):
+        raise StateError(f"the controller's state is {saved!r}, which does not fit; the state is damaged")
 
 
 def _check_memory(memory: dict[str, dict[str, Any]], remembered: Remembered, *, complete: bool) -> None:

@@ -1,5 +1,6 @@
 """Keeps what lives from step to step, the units' memories and the controller's state, and what lives within one."""
 
+import zlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,40 +8,45 @@ from typing import Any
 
 import torch
 
-from hvd_adaptive.control import Controller, Observation
-from hvd_adaptive.engine import Arrivals, Engine, Flight
+from hvd_adaptive.control import DENSE, Decision
+from hvd_adaptive.engine import NONE, Arrivals, Engine, Flight, Ready
 from hvd_adaptive.errors import ConfigError
-from hvd_adaptive.feedback import UnitMemory
 from hvd_adaptive.granularity import Slot
 from hvd_adaptive.monitor import Meter
 from hvd_adaptive.plan import UnitPlan
+from hvd_adaptive.steering import Steering
+from hvd_adaptive.torch.memories import Memories
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a parameter's gradient goes.
-
-    Attributes:
-        unit: the number of its unit.
-        slot: its place there.
-        rides: Horovod's allreduce of the gradient carries the payload.
-        untouched: the payload is the gradient itself.
-    """
+    """Where a parameter's gradient goes: the number of its unit, and its place there."""
 
     unit: int
     slot: Slot
-    rides: bool
-    untouched: bool
 
 
 @dataclass
 class Step:
-    """One step under way."""
+    """One step under way.
 
+    Attributes:
+        mark: 32 bits that ranks share if they are at the same step, with the same controller's state.
+        arrived: names of the parameters whose gradients came.
+        returned: how many were given back.
+        plans: of this step, by unit, as soon as they are decided.
+        ready: units that wait until all ranks agree.
+        untouched: what Horovod made of gradients that were left as they were, by unit.
+    """
+
+    mark: int = 0
     arrived: set[str] = field(default_factory=set)
     returned: int = 0
+    plans: dict[int, UnitPlan] = field(default_factory=dict)
     arrivals: dict[int, Arrivals] = field(default_factory=lambda: defaultdict(Arrivals))
+    ready: dict[int, Ready] = field(default_factory=dict)
     flights: dict[int, Flight] = field(default_factory=dict)
+    untouched: dict[int, list[torch.Tensor]] = field(default_factory=lambda: defaultdict(list))
     means: dict[int, torch.Tensor] | None = None
 
 
@@ -50,23 +56,33 @@ class Steps:
     Args:
         engine: does the work.
         plans: how each unit is treated; a unit's number is its place here.
-        controller: decides the factor, if there is one.
+        steering: decides the factors, if there is a controller.
         meter: told how long compression takes.
     """
 
-    def __init__(self, engine: Engine, plans: Sequence[UnitPlan], controller: Controller | None, meter: Meter) -> None:
+    def __init__(self, engine: Engine, plans: Sequence[UnitPlan], steering: Steering | None, meter: Meter) -> None:
         self._engine = engine
         self._plans = plans
-        self._controller = controller
+        self._steering = steering
         self._meter = meter
+        self.memories = Memories(plans)
+        self._decided: dict[int, tuple[float, UnitPlan]] = {}
         self.restart()
 
     def restart(self) -> None:
         """Forget everything, as if no step was done."""
         self.done = 0
         self.current = Step()
-        self.control: Any = None if self._controller is None else self._controller.start()
-        self._memory = defaultdict[int, UnitMemory](dict)
+        self.memories.restart()
+        if self._steering is not None:
+            self._steering.restart()
+
+    @property
+    def control(self) -> dict[str, Any] | None:
+        """What to save of the controller: its states, and the units of which no rank holds anything back."""
+        if self._steering is None:
+            return None
+        return {"states": self._steering.states, "empty": self.memories.empty}
 
     def arrive(self, name: str) -> None:
         """Note that the gradient of ``name`` came.
@@ -76,11 +92,51 @@ class Steps:
         """
         if self.current.returned:  # the last step was cut short by an error
             self.current = Step()
+        if not self.current.arrived:
+            self._begin()
         if name in self.current.arrived:
             raise ConfigError(
                 f"the gradient of {name!r} came twice in one step; give each optimizer a compression object of its own"
             )
         self.current.arrived.add(name)
+
+    def _begin(self) -> None:
+        self.current.mark = zlib.crc32(repr((self.done, self.control)).encode())
+        if self._steering is not None:
+            self._steering.begin(self.done)
+        waits = self._steering is not None and self._steering.waits
+        for number, plan in enumerate(self._plans):
+            if plan.dense or not waits:
+                self._decide(number)
+
+    def _decide(self, number: int) -> None:
+        """Set the plan of a unit for this step."""
+        plan = self._plans[number]
+        if self._steering is not None and not plan.dense:
+            decision, before = self._decision(number), self._decided.get(number)
+            if before is None or before[0] != decision.factor:
+                self._decided[number] = decision.factor, plan.at(decision.factor)
+            plan = self._decided[number][1]
+        self.current.plans[number] = plan
+
+    def _decision(self, number: int) -> Decision:
+        decision = None if self._steering is None else self._steering.decision(number)
+        return decision or NONE
+
+    def rides(self, place: Place) -> bool:
+        """True if Horovod's own allreduce carries the payload."""
+        plan = self.current.plans.get(place.unit)
+        return plan is not None and plan.rides
+
+    def leaves_untouched(self, place: Place) -> bool:
+        """True if Horovod's own allreduce carries the gradient itself."""
+        plan = self.current.plans.get(place.unit)
+        if plan is None or place.slot.parameter.dtype == "bfloat16":
+            return False
+        if self._steering is None or plan.dense:
+            return plan.untouched
+        dense = self._decision(place.unit).factor == DENSE and self._steering.wanted(place.unit) is None
+        return dense and self.memories.is_empty(place.unit)
 
     def take(self, place: Place, gradient: torch.Tensor) -> Flight | None:
         """Absorb a gradient; if it completes its unit, launch it, and send it unless it rides on an allreduce of the caller's.
@@ -91,24 +147,53 @@ class Steps:
         Raises:
             ConfigError: if the unit's gradients live on several devices.
         """
-        plan, arrivals, memory = self._plan(place.unit), self.current.arrivals[place.unit], self._memory[place.unit]
+        number = place.unit
+        plan, arrivals, memory = self._plans[number], self.current.arrivals[number], self.memories[number]
         for kept in memory.values():
             if kept.device != gradient.device:
                 raise ConfigError(
                     f"unit {plan.unit.name!r} has gradients on {kept.device} and {gradient.device}; a unit lives on one device, "
                     "so use LayerWise, or build the compression object after the model has its final place"
                 )
-        flight = None
         with self._meter.time("compress"):
-            memory = self._engine.absorb(plan, memory, arrivals, place.slot, gradient)
-            if len(arrivals.gradients) == len(plan.unit.slots):
-                flight, memory = self._engine.launch(plan, memory, arrivals, self.done)
-        self._memory[place.unit] = memory
-        if flight is None or plan.rides:
+            memory = self.memories[number] = self._engine.absorb(plan, memory, arrivals, place.slot, gradient)
+            if len(arrivals.gradients) < len(plan.unit.slots):
+                return None
+            wanted = None if self._steering is None else self._steering.wanted(number)
+            ready, self.memories[number] = self._engine.prepare(plan, memory, arrivals, self.done, wanted)
+            if self._steering is not None and ready.measured is not None:
+                self._steering.note(number, ready.measured)
+            if number in self.current.plans:
+                return self._launch(number, ready)
+            self.current.ready[number] = ready
+        if len(self.current.ready) + len(self.current.plans) == len(self._plans):
+            self._agree()
+        return None
+
+    def _launch(self, number: int, ready: Ready) -> Flight | None:
+        """Start a unit; returns it if its payload must ride."""
+        plan = self.current.plans[number]
+        flight = self._engine.launch(plan, ready, self._decision(number))
+        if plan.rides and number not in self.current.ready:
             return flight
         self._engine.send(flight)
-        self.current.flights[place.unit] = flight
+        self.current.flights[number] = flight
         return None
+
+    def _agree(self) -> None:
+        """Every unit is ready: learn what all ranks measured, then start them all."""
+        assert self._steering is not None  # noqa: S101 - nothing waits without
+        with self._meter.time("exchange"):
+            self._steering.agree(self.done)
+        with self._meter.time("compress"):
+            for number, ready in self.current.ready.items():
+                self._decide(number)
+                self._launch(number, ready)
+
+    def all_sent(self) -> None:
+        """The last gradient of the step came."""
+        if self._steering is not None:
+            self._steering.report()
 
     def give_ridden(self, place: Place, flight: Flight, averaged: torch.Tensor) -> torch.Tensor:
         """The gradient to use, flat, of a unit whose payload rode."""
@@ -116,8 +201,11 @@ class Steps:
         return self._settle(place.unit, flight)
 
     def give_untouched(self, place: Place, averaged: torch.Tensor) -> torch.Tensor:
-        """The gradient to use of a unit that Horovod reduced as it was."""
-        self._engine.count_untouched(self._plans[place.unit], self.done, averaged)
+        """The gradient to use of a parameter that Horovod reduced as it was."""
+        plan, returned = self._plans[place.unit], self.current.untouched[place.unit]
+        returned.append(averaged)
+        if len(returned) == len(plan.unit.slots):
+            self._engine.count_untouched(plan, self.done, returned, self._decision(place.unit))
         return averaged
 
     def give(self, place: Place, weight: float) -> torch.Tensor:
@@ -128,55 +216,32 @@ class Steps:
             self.current.means = {number: self._settle(number, flight, weight) for number, flight in flights.items()}
         return self.current.means[place.unit][place.slot.start : place.slot.stop]
 
+    def _settle(self, number: int, flight: Flight, weight: float = 1.0) -> torch.Tensor:
+        mean: torch.Tensor
+        mean, memory = self._engine.settle(flight, self.memories[number], weight)
+        healthy = flight.outcome is not None and flight.outcome.mean is not None
+        dense = self._steering is not None and self._decision(number).factor == DENSE
+        self.memories.settle(number, memory, emptied=dense and healthy)
+        return mean
+
     def finish(self) -> None:
         """End the step: the controller sees it, and the next one may begin."""
+        seconds = self._meter.end_step()
+        if self._steering is not None:
+            self._steering.end(self.done, seconds, self._meter.bytes_sent)
         self.done += 1
-        if self._controller is not None:
-            self.control = self._controller.observe(self.control, Observation(self.done))
         self.current = Step()
-
-    def remembered(self, size: int) -> dict[str, dict[str, tuple[str, int]]]:
-        """Dtype and length of each vector that a checkpoint holds, by unit and name."""
-        return {
-            plan.unit.name: {name: (plan.unit.dtype, length) for name, length in lengths.items()}
-            for plan in self._plans
-            if (lengths := plan.remembers(size))
-        }
-
-    def memory(self, size: int) -> dict[str, dict[str, torch.Tensor]]:
-        """Copies of those vectors; nothing before the first step, zeros for what no step has set."""
-        memory = {}
-        for number, plan in enumerate(self._plans if self.done else ()):
-            kept, dtype = self._memory[number], getattr(torch, plan.unit.dtype)
-            vectors = {
-                name: kept[name].clone() if name in kept else torch.zeros(length, dtype=dtype)
-                for name, length in plan.remembers(size).items()
-            }
-            if vectors:
-                memory[plan.unit.name] = vectors
-        return memory
 
     def restore(
         self,
         done: int,
-        control: Any,
+        control: Mapping[str, Any] | None,
         memory: Mapping[str, Mapping[str, torch.Tensor]],
         devices: Mapping[str, torch.device],
     ) -> None:
         """Continue after ``done`` steps with copies of the saved ``memory``, on the ``devices`` of the parameters."""
         self.restart()
         self.done = done
-        self.control = control
-        for number, plan in enumerate(self._plans):
-            if plan.unit.name in memory:
-                device = devices[plan.unit.slots[0].parameter.name]
-                self._memory[number] = {name: array.to(device, copy=True) for name, array in memory[plan.unit.name].items()}
-
-    def _plan(self, number: int) -> UnitPlan:
-        plan = self._plans[number]
-        return plan if self._controller is None or plan.dense else plan.at(self._controller.decide(self.control))
-
-    def _settle(self, number: int, flight: Flight, weight: float = 1.0) -> torch.Tensor:
-        mean: torch.Tensor
-        mean, self._memory[number] = self._engine.settle(flight, self._memory[number], weight)
-        return mean
+        self.memories.restore(memory, devices, None if control is None else control["empty"])
+        if self._steering is not None and control is not None:
+            self._steering.restore(control["states"])

@@ -1,8 +1,9 @@
 """The one-element tensor that Horovod's own allreduce carries in place of a gradient that travels another way.
 
 It comes back scaled as Horovod would have scaled the gradient, so ``op=`` and ``gradient_predivide_factor`` keep their meaning.
-The first token of a parameter also carries a code of its rank and step: their mean tells whether Horovod averaged over the ranks
-that the compression object speaks to, and whether all are at the same step, before anything waits for a rank that never comes.
+The first token of a parameter also carries a code of its rank and a mark of the step: their mean tells whether Horovod averaged
+over the ranks that the compression object speaks to, and whether all are at the same step, before anything waits for a rank that
+never comes.
 """
 
 import torch
@@ -14,26 +15,26 @@ _TOLERANCE = 1e-3
 """Relative. float32 scaling by predivide factors is good to 1e-6; op=Sum over two ranks is off by 1."""
 
 
-def _code(rank: int, step: int) -> float:
-    return prng.derive(prng.derive(prng.root(0), rank), step).high / 2**32
+def _code(rank: int, mark: int) -> float:
+    return prng.derive(prng.derive(prng.root(0), rank), mark).high / 2**32
 
 
-def make(like: torch.Tensor, rank: int, step: int, *, first: bool) -> torch.Tensor:
-    """``f32[1]`` of one, or where it is the ``first``, ``f64[2]`` of one and the code of the global ``rank`` and the ``step``."""
-    if first:
-        return torch.tensor([1.0, _code(rank, step)], dtype=torch.float64, device=like.device)
+def make(like: torch.Tensor, rank: int, mark: int | None) -> torch.Tensor:
+    """``f32[1]`` of one, or with a ``mark`` of the step, ``f64[2]`` of one and the code of the global ``rank`` and the mark."""
+    if mark is not None:
+        return torch.tensor([1.0, _code(rank, mark)], dtype=torch.float64, device=like.device)
     return torch.ones(1, dtype=torch.float32, device=like.device)
 
 
-def weight(token: torch.Tensor, ranks: list[int], step: int) -> float:
+def weight(token: torch.Tensor, ranks: list[int], mark: int) -> float:
     """What the mean over ``ranks`` must be multiplied with: 1 under ``op=Average``, the number of ranks under ``op=Sum``.
 
     Raises:
-        ConfigError: if the token came back as neither, or from other ranks or steps.
+        ConfigError: if the token came back as neither, or from other ranks, or ranks with other marks.
     """
     values = token.tolist()
     scaled = min((1.0, float(len(ranks))), key=lambda legal: abs(legal - values[0]))
-    mean = sum(_code(rank, step) for rank in ranks) / len(ranks)
+    mean = sum(_code(rank, mark) for rank in ranks) / len(ranks)
     same_ranks = len(values) == 1 or abs(values[1] / values[0] - mean) < 1e-9
     if abs(scaled - values[0]) > _TOLERANCE * scaled or not same_ranks:
         raise other_ranks(ranks)

@@ -16,7 +16,19 @@ from torch import nn
 
 import hvd_adaptive
 import hvd_adaptive.torch as hva
-from hvd_adaptive import ConfigError, Fixed, Half, HvdAdaptiveError, Identity, RandomK, Residual, TopK, UnsupportedError
+from hvd_adaptive import (
+    ConfigError,
+    Controller,
+    Decision,
+    Fixed,
+    Half,
+    HvdAdaptiveError,
+    Identity,
+    RandomK,
+    Residual,
+    TopK,
+    UnsupportedError,
+)
 
 SCOPES = list(hva.SCOPES)
 BUILT_IN = {ConfigError: ValueError, UnsupportedError: NotImplementedError}
@@ -71,19 +83,13 @@ def frozen(module: nn.Module) -> nn.Module:
 
 
 @dataclass(frozen=True)
-class Deciding:
+class Deciding(Controller):
     """A controller that decides for one factor, legal or not."""
 
     factor: Any
 
-    def start(self) -> None:
-        return None
-
-    def decide(self, state: None) -> Any:
-        return self.factor
-
-    def observe(self, state: None, observation: Any) -> None:
-        return None
+    def decide(self, state: None, step: int) -> Decision:
+        return Decision(self.factor)
 
 
 @dataclass(frozen=True)
@@ -157,8 +163,8 @@ CONSTRUCTORS: dict[str, Bad] = {
     "a seed of letters": Bad(options={"seed": "x"}, words=("seed must be an integer", "got 'x'")),
     "feedback by name": Bad(options={"feedback": "yes"}, words=("None, True, False", "Residual()", "got 'yes'")),
     "a feedback's class": Bad(options={"feedback": Residual}, words=("None, True, False", "Residual()", repr(Residual))),
-    "a controller's class": Bad(options={"controller": Fixed}, words=("controller must be an instance", "Fixed(", repr(Fixed))),
-    "a controller's name": Bad(options={"controller": "fixed"}, words=("controller must be an instance", "got 'fixed'")),
+    "a controller's class": Bad(options={"controller": Fixed}, words=("controller must be one instance", "Fixed(", repr(Fixed))),
+    "a controller's name": Bad(options={"controller": "fixed"}, words=("controller must be one instance", "got 'fixed'")),
     "a controller and no factor": Bad(
         compressor=Half(), options={"controller": Fixed(10)}, words=("Half() has no factor", "controller", "TopK(factor=100)")
     ),

@@ -15,7 +15,7 @@ from torch import nn
 from training import batches, building, distributed, flat, flat_gradient, loss_of, model, optimizer_for, residuals, train
 
 import hvd_adaptive.torch as hva
-from hvd_adaptive import BFloat16, Half, Identity, JsonLines, Memory, RandomK, Stats, TopK
+from hvd_adaptive import BFloat16, Controller, Decision, Half, Identity, JsonLines, Memory, RandomK, Stats, TopK, Wanted
 
 SCOPES = list(hva.SCOPES)
 STEPS = 2
@@ -215,7 +215,7 @@ def test_building_an_object_sends_a_digest_and_a_number_and_counts_as_nothing(ru
             totals = dataclasses.asdict(run.built)
             assert (totals.pop("ranks"), totals.pop("note")) == (2, "")
             assert totals.pop("seconds") == {"compress": 0.0, "exchange": 0.0, "decode": 0.0}
-            assert totals.pop("factors") == {}
+            assert [totals.pop(name) for name in ("factors", "branches", "gains")] == [{}, {}, {}]
             assert set(totals.values()) == {0}
 
 
@@ -396,7 +396,7 @@ FACTORS = (1.0, 40.0, 1.5, 1000.0)
 
 
 @dataclass(frozen=True)
-class Changing:
+class Changing(Controller):
     """Another factor in every step."""
 
     factors: tuple[float, ...]
@@ -404,8 +404,12 @@ class Changing:
     def start(self) -> int:
         return 0
 
-    def decide(self, state: int) -> float:
-        return self.factors[state % len(self.factors)]
+    def wants(self, state: int, step: int) -> Wanted:
+        return Wanted()
+
+    def decide(self, state: int, step: int) -> Decision:
+        assert step == state
+        return Decision(self.factors[state % len(self.factors)])
 
     def observe(self, state: int, observation: Any) -> int:
         assert observation.step == state + 1

@@ -3,16 +3,17 @@
 import pytest
 
 from hvd_adaptive import ConfigError, Fixed
-from hvd_adaptive.control import Observation
+from hvd_adaptive.control import Decision, Observation
 
 
 @pytest.mark.parametrize("factor", [1, 10, 2.5])
 def test_the_factor_never_changes(factor):
     controller = Fixed(factor)
     state = controller.start()
-    for step in range(1, 5):
-        assert controller.decide(state) == factor
-        state = controller.observe(state, Observation(step))
+    for step in range(5):
+        assert controller.decide(state, step) == Decision(factor)
+        assert controller.wants(state, step) is None
+        state = controller.observe(state, Observation(step + 1))
     assert state == controller.start()
 
 

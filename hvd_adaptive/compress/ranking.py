@@ -1,0 +1,54 @@
+"""Multi-level compression: one selection at the smallest factor, from which those at all larger factors are taken.
+
+Contract  a selection at factor f keeps the first n/f of the ranked elements, so a smaller factor keeps what a larger one does.
+          The energies of all of them come from one running sum.
+Source    Tyagi & Swany 2023, arXiv:2305.12201, section IV-C and algorithm 1, L6 to L10.
+Differs   sizes are those of direct compression, n/f to the nearest; compressing what was compressed rounds twice.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from hvd_adaptive.compress.base import kept_count
+from hvd_adaptive.compress.sparse import Sparse
+from hvd_adaptive.ops import Array, Ops
+from hvd_adaptive.prng import Draw
+
+
+@dataclass(frozen=True)
+class Ranked(Sparse):
+    """Stands in for the method that made the ``ranking``, and keeps the first of it.
+
+    Args:
+        ranking: ``i64[k]``, positions of what the method kept at ``least``, the largest in magnitude first.
+        least: the factor that they were selected with.
+        factor: the one to compress with, at least ``least``.
+    """
+
+    ranking: Array
+    least: float
+    factor: float
+
+    def select(self, ops: Ops, x: Array, draw: Draw) -> Array:
+        if self.factor == self.least:  # some methods keep more or less than n/f
+            return self.ranking
+        return ops.slice(self.ranking, 0, kept_count(self.factor, ops.size(x)))
+
+
+def energies(ops: Ops, x: Array, positions: Array, factors: Sequence[float]) -> tuple[float, ...]:
+    """The sum of squares of what each of the ascending ``factors`` keeps of ``x`` by ranked ``positions``."""
+    n, k = ops.size(x), ops.size(positions)
+    counts = [k, *(min(k, kept_count(factor, n)) for factor in factors[1:])]
+    values = ops.take(x, positions)
+    found, total = [], 0.0
+    for start, stop in pairwise([0, *reversed(counts)]):
+        total += energy(ops, ops.slice(values, start, stop))
+        found.append(total)
+    return tuple(reversed(found))
+
+
+def energy(ops: Ops, x: Array) -> float:
+    """The sum of squares; not finite if ``x`` is not."""
+    n = ops.size(x)
+    return float(ops.to_numpy(ops.row_norm(x, n))[0]) ** 2 if n else 0.0

@@ -1,0 +1,175 @@
+"""Never slower than not compressing: another controller steers while that pays, and the run is dense while it does not.
+
+Contract  trials time dense steps, which are stock Horovod's, and compressed ones; the faster wins. A trial takes five steps at
+          most, and one to four of them open a run. While compression pays, one follows every twenty windows, or as soon as steps
+          look slower than dense ones; while dense, after one window, then two, four, up to sixteen.
+Source    none. GraVAC (arXiv:2305.12201) knows the throughput of dense steps, but never stays with them for it.
+"""
+
+import statistics
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+from hvd_adaptive import checks
+from hvd_adaptive.control.base import DENSE, AgreementName, Controller, Decision, Observation, Wanted
+from hvd_adaptive.errors import ConfigError
+
+_DENSE_STEPS = 2
+"""In a trial; the first is not timed, for it also sends what the residual holds."""
+_COMPRESSED_STEPS = 3
+"""In a trial, after the dense ones; the first is not timed either."""
+_CLEAR = (2.0, 1.5, 1.25, 1.0)
+"""Ratio of seconds that settles it after one trial, two, ..."""
+_LOOKS = 3
+"""How many looks in a row must find steps slower than dense ones to call for a trial."""
+_SLOWER = 1.05
+_SELDOM = 20
+"""Windows from trial to trial while compression pays."""
+_LONGEST = 16
+"""Windows of a dense stretch, at most."""
+
+
+class _State(TypedDict):
+    """Where the trials are.
+
+    Attributes:
+        inner: the other controller's state.
+        phase: ``"trial"``, ``"steered"`` or ``"dense"``, which end in a trial.
+        trial: number of steps done when the trial under way began, or the next one will.
+        dense: seconds of dense steps, by trial.
+        compressed: seconds of steps at the largest factor, by trial.
+        looks: seconds of steered steps, the last few.
+        stretch: windows of the next dense stretch.
+        said: a dense stretch was announced.
+        says: of the last observation.
+    """
+
+    inner: Any
+    phase: str
+    trial: int
+    dense: list[float]
+    compressed: list[float]
+    looks: list[float]
+    stretch: int
+    said: bool
+    says: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class NeverSlower(Controller):
+    """Run dense while the steps of another controller would be slower.
+
+    Args:
+        inner: the controller that steers.
+        largest: the factor to time, the largest that ``inner`` may decide, >= 1.
+        window: steps by which the time from trial to trial is counted.
+
+    Raises:
+        ConfigError: if one of them is not legal.
+    """
+
+    inner: Controller
+    largest: float
+    window: int = 500
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.inner, Controller):
+            raise ConfigError(f"NeverSlower: inner must be a controller such as Fixed(factor=100), got {self.inner!r}")
+        object.__setattr__(self, "largest", checks.number("NeverSlower", "largest", self.largest, 1, hint="a factor"))
+        object.__setattr__(self, "window", checks.count("NeverSlower", "window", self.window))
+
+    @property
+    def agreement(self) -> AgreementName:  # type: ignore[override]  # the other's
+        return self.inner.agreement
+
+    @property
+    def per_unit(self) -> bool:  # type: ignore[override]
+        return self.inner.per_unit
+
+    def start(self) -> _State:
+        return {
+            "inner": self.inner.start(),
+            "phase": "trial",
+            "trial": 0,
+            "dense": [],
+            "compressed": [],
+            "looks": [],
+            "stretch": 1,
+            "said": False,
+            "says": (),
+        }
+
+    def wants(self, state: _State, step: int) -> Wanted | None:
+        place = step - state["trial"]
+        if 0 <= place < _length(state) or (place < 0 and state["phase"] == "dense"):
+            return None
+        return self.inner.wants(state["inner"], step) or (Wanted() if place >= 0 else None)
+
+    def decide(self, state: _State, step: int) -> Decision:
+        place = step - state["trial"]
+        if 0 <= place < _length(state):
+            return Decision(DENSE if place < _DENSE_STEPS else self.largest, "trial")
+        if place < 0 and state["phase"] == "dense":
+            return Decision(DENSE, "faster dense")
+        return self.inner.decide(state["inner"], step)
+
+    def observe(self, state: _State, observation: Observation) -> _State:
+        step = observation.step - 1
+        inner = state["inner"]
+        factor = self.inner.decide(inner, step).factor
+        seen: _State = {**state, "says": ()}
+        if self.inner.wants(inner, step) is not None:
+            seen["inner"] = self.inner.observe(inner, observation)
+            seen["says"] = self.inner.says(seen["inner"])
+        if step >= state["trial"]:
+            return self._judge(seen, observation)
+        if factor != DENSE and factor in observation.seconds:
+            seen["looks"] = [*state["looks"], observation.seconds[factor]][-_LOOKS:]
+            slow = [seconds > _SLOWER * statistics.median(state["dense"]) for seconds in seen["looks"]]
+            if len(slow) == _LOOKS and all(slow):
+                seen["trial"] = min(state["trial"], max(observation.step, state["trial"] - (_SELDOM - 1) * self.window))
+        return seen
+
+    def says(self, state: _State) -> tuple[str, ...]:
+        return state["says"]
+
+    def _judge(self, state: _State, observation: Observation) -> _State:
+        """After a trial: which is faster, or one more."""
+        seconds, step = observation.seconds, observation.step
+        dense, compressed = list(state["dense"]), list(state["compressed"])
+        if state["phase"] != "trial":  # the first of a round
+            dense, compressed = [], []
+        if DENSE in seconds and (state["looks"] or self.largest in seconds):
+            dense.append(seconds[DENSE])
+            compressed.append(statistics.median(state["looks"]) if state["looks"] else seconds[self.largest])
+        judged: _State = {**state, "phase": "trial", "trial": step, "dense": dense, "compressed": compressed}
+        if not dense:
+            return judged
+        ratio = statistics.median(compressed) / statistics.median(dense)
+        clear = _CLEAR[min(len(dense), len(_CLEAR)) - 1]
+        if ratio < 1 and ratio * clear <= 1:
+            return {**judged, "phase": "steered", "trial": step + _SELDOM * self.window, "looks": []}
+        if ratio < clear:
+            return judged
+        says = () if state["said"] else (self._announcement(statistics.median(dense), statistics.median(compressed), state),)
+        return {
+            **judged,
+            "phase": "dense",
+            "trial": step + state["stretch"] * self.window,
+            "looks": [],
+            "stretch": min(_LONGEST, 2 * state["stretch"]),
+            "said": True,
+            "says": (*state["says"], *says),
+        }
+
+    def _announcement(self, dense: float, compressed: float, state: _State) -> str:
+        tried = "compressed" if state["looks"] else f"at factor {self.largest:g}"
+        return (
+            f"{type(self.inner).__name__}: compression does not pay here: a step takes {compressed:.3g} s {tried}, "
+            f"{dense:.3g} s dense, so steps are dense now; compression is tried again in {state['stretch'] * self.window} steps"
+        )
+
+
+def _length(state: _State) -> int:
+    """Steps of the trial: where steered steps were looked at, only dense ones need to be timed."""
+    return _DENSE_STEPS if state["looks"] else _DENSE_STEPS + _COMPRESSED_STEPS

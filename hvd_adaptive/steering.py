@@ -1,0 +1,224 @@
+"""Lets a controller decide for the units of one compression object, from what all ranks observed.
+
+What a rank observed travels in one small gather, and only in steps of which the controller wants to know. Its words have the
+dtype of a payload's, so Horovod fuses the two.
+"""
+
+import logging
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from hvd_adaptive import checks
+from hvd_adaptive.collective import Collective
+from hvd_adaptive.control import Controller, Decision, Observation, Wanted
+from hvd_adaptive.control.gain import gain
+from hvd_adaptive.measure import Measured
+from hvd_adaptive.monitor import Meter
+from hvd_adaptive.ops import Ops
+from hvd_adaptive.plan import UnitPlan
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+GatherNow: TypeAlias = Callable[[Floats], Floats]
+"""``f64[m]`` of this rank to ``f64[ranks * m]`` of all in rank order, at once."""
+
+logger = logging.getLogger("hvd_adaptive")
+
+
+@dataclass
+class _Group:
+    """Units that are decided for together.
+
+    Attributes:
+        units: their numbers.
+        state: the controller's.
+        wanted: of the step under way.
+        decision: for it; None while it waits for what is observed first.
+        measured: by unit, in it.
+        used: seconds of steps by the factor they ran at, since the last observation.
+        last: the factor of the last step.
+        steps: since the last observation.
+        bytes_sent: by this rank in them.
+    """
+
+    units: tuple[int, ...]
+    state: Any
+    wanted: Wanted | None = None
+    decision: Decision | None = None
+    measured: dict[int, Measured] = field(default_factory=dict)
+    used: dict[float, list[float]] = field(default_factory=dict)
+    last: float | None = None
+    steps: int = 0
+    bytes_sent: int = 0
+
+
+class Steering:
+    """Keeps a controller's states, and what it is to be told.
+
+    Args:
+        controller: decides.
+        plans: of the units; one that is dense by choice is not decided for.
+        ops: the backend.
+        collective: the ranks.
+        label: names the gathers; the same on every rank.
+        meter: counts what they send.
+        gather_now: where the controller wants exact agreement.
+    """
+
+    def __init__(
+        self,
+        controller: Controller,
+        plans: Sequence[UnitPlan],
+        ops: Ops,
+        collective: Collective,
+        label: str,
+        meter: Meter,
+        gather_now: GatherNow | None = None,
+    ) -> None:
+        self._controller = controller.prepared()
+        self._ops = ops
+        self._collective = collective
+        self._meter = meter
+        self._name = f"{label}.observed"
+        self._exact = self._controller.agreement == "exact"
+        self._gather_now = gather_now or self._gather
+        units = tuple(number for number, plan in enumerate(plans) if not plan.dense)
+        self._units = [(number,) for number in units] if self._controller.per_unit else [units] if units else []
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget everything observed."""
+        self._groups = [_Group(units, self._controller.start()) for units in self._units]
+        self._of = {number: group for group in self._groups for number in group.units}
+        self._handle: Any = None
+        self._sent = 0
+
+    @property
+    def states(self) -> list[Any]:
+        """The controller's states, plain values: one, or with ``per_unit`` one for each unit."""
+        return [group.state for group in self._groups]
+
+    def restore(self, states: Sequence[Any]) -> None:
+        """Go on from saved :attr:`states`."""
+        self.restart()
+        for group, state in zip(self._groups, states, strict=True):
+            group.state = state
+
+    def begin(self, step: int) -> None:
+        """A step begins, after ``step`` steps."""
+        for group in self._groups:
+            group.wanted = self._controller.wants(group.state, step)
+            group.measured = {}
+            group.decision = None if self._exact and group.wanted is not None else self._decide(group, step)
+
+    @property
+    def waits(self) -> bool:
+        """True if nothing may be sent before :meth:`agree`, which follows when all units are measured."""
+        return any(group.decision is None for group in self._groups)
+
+    def decision(self, number: int) -> Decision | None:
+        """For a unit, in this step; None if it is dense by choice, or while :attr:`waits`."""
+        return self._of[number].decision if number in self._of else None
+
+    def wanted(self, number: int) -> Wanted | None:
+        """What to measure of a unit in this step."""
+        return self._of[number].wanted if number in self._of else None
+
+    def note(self, number: int, measured: Measured) -> None:
+        """A unit was measured."""
+        self._of[number].measured[number] = measured
+
+    def agree(self, step: int) -> None:
+        """Exact agreement: all ranks learn what each has measured, and decide."""
+        observed = self._gather_now(self._report())
+        self._observe(observed, step)
+        for group in self._groups:
+            group.decision = group.decision or self._decide(group, step)
+
+    def report(self) -> None:
+        """Lagged agreement: start telling the other ranks what was measured; to be called after all payloads were sent."""
+        if self._exact or not any(group.wanted for group in self._groups):
+            return
+        words = self._ops.from_numpy(self._report().view(np.int64))
+        self._handle = self._collective.start("gather", words, self._name)
+
+    def end(self, step: int, seconds: float | None, bytes_sent: int) -> None:
+        """A step ends, after ``step`` steps before it.
+
+        Args:
+            step: as in :meth:`begin`.
+            seconds: that it took; None if it is not known.
+            bytes_sent: by this rank in all steps so far.
+        """
+        if self._handle is not None:
+            observed = self._ops.to_numpy(self._collective.wait(self._handle)).view(np.float64)
+            self._handle = None
+            self._observe(observed, step)
+        for group in self._groups:
+            factor = group.decision.factor if group.decision is not None else None
+            if factor is not None:
+                times = group.used.setdefault(factor, [])
+                if factor == group.last and seconds is not None:
+                    times.append(seconds)
+            group.last = factor
+            group.steps += 1
+            group.bytes_sent += bytes_sent - self._sent
+        self._sent = bytes_sent
+
+    def _decide(self, group: _Group, step: int) -> Decision:
+        decision = self._controller.decide(group.state, step)
+        checks.factor(f"{type(self._controller).__name__} decided", decision.factor)
+        return decision
+
+    def _report(self) -> Floats:
+        """What this rank observed, for every group of which something is wanted."""
+        report: list[float] = []
+        for group in self._groups:
+            if group.wanted is None:
+                continue
+            measured = group.measured.values()
+            healthy = len(measured) == len(group.units) and all(len(m.kept) == len(group.wanted.factors) for m in measured)
+            whole = sum(m.whole for m in measured) if healthy else math.nan
+            for number in range(len(group.wanted.factors)):
+                kept = sum(m.kept[number] for m in measured) if healthy else math.nan
+                report.append(gain(group.wanted.gain, kept, whole))
+            report.append(math.sqrt(sum(m.gradient for m in measured)) if healthy else math.nan)
+            report.append(group.bytes_sent / max(1, group.steps))
+            report.extend(statistics.median(group.used[factor] or [math.nan]) for factor in sorted(group.used))
+        self._meter.add_bytes(8 * len(report))
+        return np.array(report, np.float64)
+
+    def _observe(self, observed: Floats, step: int) -> None:
+        """All ranks' reports, the same on each, to the controllers."""
+        ranks = self._collective.size
+        columns = observed.reshape(ranks, -1).T.tolist()
+        means = iter([math.fsum(column) / ranks for column in columns])  # exact sums, so no order and no machine matters
+        for group in self._groups:
+            if group.wanted is None:
+                continue
+            gains = tuple(next(means) for _ in group.wanted.factors)
+            norm, bytes_sent = next(means), next(means)
+            seconds = {factor: next(means) for factor in sorted(group.used)}
+            observation = Observation(
+                step=step + 1,
+                ranks=ranks,
+                gains=gains if all(map(math.isfinite, gains)) else (),
+                norm=norm,
+                bytes_sent=bytes_sent,
+                seconds={factor: taken for factor, taken in seconds.items() if math.isfinite(taken)},
+            )
+            group.state = self._controller.observe(group.state, observation)
+            group.used, group.steps, group.bytes_sent = {}, 0, 0
+            if self._collective.rank == 0:
+                for text in self._controller.says(group.state):
+                    logger.warning("step %d: %s", step + 1, text)
+
+    def _gather(self, own: Floats) -> Floats:
+        words = self._ops.from_numpy(own.view(np.int64))
+        gathered = self._collective.wait(self._collective.start("gather", words, self._name))
+        return np.asarray(self._ops.to_numpy(gathered)).view(np.float64)

@@ -1,0 +1,126 @@
+"""What stock Horovod calls in every step: ``compress`` for each gradient, then ``decompress`` for each."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import horovod.torch as hvd
+import torch
+from horovod.torch.compression import Compressor as HorovodCompressor
+
+from hvd_adaptive.engine import Flight
+from hvd_adaptive.errors import ConfigError, StateError
+from hvd_adaptive.monitor import Meter
+from hvd_adaptive.torch import token
+from hvd_adaptive.torch.collective import HorovodCollective
+from hvd_adaptive.torch.parameters import Finder, shaped_like
+from hvd_adaptive.torch.steps import Place, Steps
+
+
+@dataclass(frozen=True)
+class _Context:
+    """What ``decompress`` needs to know of what ``compress`` returned.
+
+    Attributes:
+        riding: the unit, if its payload went with Horovod's allreduce.
+        untouched: the gradient itself did.
+    """
+
+    place: Place
+    gradient: torch.Tensor
+    riding: Flight | None = None
+    untouched: bool = False
+
+
+class Hooks(HorovodCompressor):  # type: ignore[misc]
+    """The methods Horovod calls; whoever inherits them sets what they work with."""
+
+    _collective: HorovodCollective
+    _finder: Finder
+    _meter: Meter
+    _places: dict[str, Place]
+    _steps: Steps
+    _proven: set[str]
+    """Names of the parameters whose first token came back right."""
+    _weight: float
+
+    def compress(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        """Called by Horovod with a parameter's gradient. Returns the tensor it shall allreduce, and a context."""
+        name = self._finder.find(tensor)
+        if name is None:
+            return tensor, None
+        self._steps.arrive(name)
+        place = self._places[name]
+        if self._steps.leaves_untouched(place):
+            return tensor.contiguous(), _Context(place, tensor, untouched=True)
+        return self._compress(place, tensor)
+
+    @torch.no_grad()
+    def _compress(self, place: Place, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        # A rank outside the process set, which its optimizer should not have called, takes part in Horovod's collectives only.
+        riding = self._steps.take(place, tensor) if self._collective.member or self._steps.rides(place) else None
+        if riding is not None:
+            assert riding.round is not None  # noqa: S101 - what rides is in its first and only round
+            sent = riding.round.array
+            # Horovod reduces in place, but what is kept back is told from what was sent.
+            return sent.clone() if riding.plan.feedback.remembers else sent, _Context(place, tensor, riding)
+        first = place.slot.parameter.name not in self._proven
+        sign = token.make(tensor, hvd.rank(), self._steps.current.mark if first else None)
+        self._meter.add_bytes(sign.nbytes)
+        return sign, _Context(place, tensor)
+
+    def decompress(self, tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
+        """Called by Horovod with what its allreduce made of :meth:`compress`'s tensor. Returns the gradient to use."""
+        if ctx is None:  # a sparse gradient, which Horovod allreduced by itself
+            self._finder.check_sparse()
+            return tensor
+        step = self._steps.current
+        if not step.returned:
+            if not self._collective.member:
+                raise token.other_ranks(self._collective.ranks)
+            self._check_complete(step.arrived)
+            self._steps.all_sent()
+        gradient = self._decompress(tensor, ctx)
+        step.returned += 1
+        if step.returned == len(step.arrived):
+            self._steps.finish()
+        return gradient
+
+    @torch.no_grad()
+    def _decompress(self, tensor: torch.Tensor, ctx: _Context) -> torch.Tensor:
+        if ctx.untouched:
+            mean = self._steps.give_untouched(ctx.place, tensor)
+            return mean if ctx.gradient.is_contiguous() else shaped_like(mean, ctx.gradient)
+        if ctx.riding is not None:
+            mean = self._steps.give_ridden(ctx.place, ctx.riding, tensor)
+        else:
+            self._read_token(tensor, ctx.place.slot.parameter.name)
+            mean = self._steps.give(ctx.place, self._weight)
+        return shaped_like(mean, ctx.gradient)
+
+    def _read_token(self, sign: torch.Tensor, name: str) -> None:
+        """Learn how Horovod scales this step; of each parameter's first token also whether all agree."""
+        first_of_step = self._steps.current.means is None
+        if not first_of_step and name in self._proven:
+            return
+        weight = token.weight(sign, self._collective.ranks, self._steps.current.mark)
+        if first_of_step:
+            self._weight = weight
+        elif weight != self._weight:
+            raise ConfigError(
+                f"the gradient of {name!r} is reduced by another op= than others of this step; give each optimizer a compression "
+                "object of its own"
+            )
+        self._proven.add(name)
+
+    def _check_complete(self, arrived: set[str]) -> None:
+        if len(arrived) == len(self._places):
+            return
+        self._finder.check_sparse()
+        if not arrived:
+            raise StateError("the object was reset between backward() and step(), and has forgotten the gradients that came")
+        missing = [name for name in self._finder.dense_names() if name not in arrived]
+        if missing:
+            raise ConfigError(
+                f"the optimizer handed over no gradient of {', '.join(map(repr, missing[:5]))} ({len(missing)} in all); build "
+                "the compression object from the parameters that the optimizer holds, each optimizer with its own object"
+            )

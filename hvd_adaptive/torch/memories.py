@@ -1,0 +1,88 @@
+"""What every unit of a compression object remembers from step to step, and how a checkpoint holds it."""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+
+import torch
+
+from hvd_adaptive.feedback import UnitMemory
+from hvd_adaptive.plan import UnitPlan
+
+
+class Memories:
+    """The memories of all units, by number, and which units are known to hold nothing back on any rank.
+
+    Args:
+        plans: of the units.
+    """
+
+    def __init__(self, plans: Sequence[UnitPlan]) -> None:
+        self._plans = plans
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget everything."""
+        self._memory = defaultdict[int, UnitMemory](dict)
+        self._empty = {number for number, plan in enumerate(self._plans) if plan.feedback.empties}
+
+    def __getitem__(self, number: int) -> UnitMemory:
+        return self._memory[number]
+
+    def __setitem__(self, number: int, memory: UnitMemory) -> None:
+        self._memory[number] = memory
+
+    def settle(self, number: int, memory: UnitMemory, *, emptied: bool) -> None:
+        """A unit's step ends; ``emptied`` if all there was has been sent, by every rank."""
+        self._empty.discard(number)
+        feedback = self._plans[number].feedback
+        if emptied and feedback.empties:
+            self._empty.add(number)
+            memory = {name: array for name, array in memory.items() if name not in feedback.remembers}
+        self._memory[number] = memory
+
+    def is_empty(self, number: int) -> bool:
+        """True if no rank holds anything back of the unit."""
+        return number in self._empty
+
+    @property
+    def empty(self) -> list[str]:
+        """Names of the units of which no rank holds anything back."""
+        return [self._plans[number].unit.name for number in sorted(self._empty)]
+
+    def remembered(self, size: int) -> dict[str, dict[str, tuple[str, int]]]:
+        """Dtype and length of each vector that a checkpoint holds, by unit and name, among ``size`` ranks."""
+        return {
+            plan.unit.name: {name: (plan.unit.dtype, length) for name, length in lengths.items()}
+            for plan in self._plans
+            if (lengths := plan.remembers(size))
+        }
+
+    def saved(self, size: int) -> dict[str, dict[str, torch.Tensor]]:
+        """Copies of those vectors, zeros for what is empty or no step has set."""
+        saved = {}
+        for number, plan in enumerate(self._plans):
+            kept, dtype = self._memory[number], getattr(torch, plan.unit.dtype)
+            vectors = {
+                name: kept[name].clone() if name in kept else torch.zeros(length, dtype=dtype)
+                for name, length in plan.remembers(size).items()
+            }
+            if vectors:
+                saved[plan.unit.name] = vectors
+        return saved
+
+    def restore(
+        self,
+        saved: Mapping[str, Mapping[str, torch.Tensor]],
+        devices: Mapping[str, torch.device],
+        empty: Collection[str] | None,
+    ) -> None:
+        """Go on with copies of ``saved`` vectors on the ``devices`` of the parameters, and with the ``empty`` units known."""
+        self.restart()
+        if empty is not None:
+            self._empty = {number for number, plan in enumerate(self._plans) if plan.unit.name in empty}
+        for number, plan in enumerate(self._plans):
+            device = devices[plan.unit.slots[0].parameter.name] if plan.unit.slots else torch.device("cpu")
+            drop = plan.feedback.remembers if empty is not None and number in self._empty else ()
+            self._memory[number] = {
+                name: array.to(device, copy=True) for name, array in saved.get(plan.unit.name, {}).items() if name not in drop
+            }
