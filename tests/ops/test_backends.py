@@ -556,3 +556,29 @@ def test_concat(ops, parts):
     assert ops.to_numpy(joined).tobytes() == b"".join(part.tobytes() for part in parts)
     assert ops.dtype(joined) == parts[0].dtype.name
     assert (joined is arrays[0]) == (len(parts) == 1)
+
+
+LONG = 300_001
+SHAPED = {
+    "normal": lambda rng: rng.standard_normal(LONG),
+    "heavy tails": lambda rng: rng.standard_normal(LONG) ** 5,
+    "ties": lambda rng: rng.integers(-3, 4, LONG).astype(float),
+    "mostly zero": lambda rng: rng.standard_normal(LONG) * (rng.random(LONG) < 0.001),
+    "all zero": lambda rng: 0 * rng.standard_normal(LONG),
+    "large where no sample looks": lambda rng: np.where(np.arange(LONG) % 18 == 5, 1e6, 1.0) * rng.standard_normal(LONG),
+    "large where samples look": lambda rng: np.where(np.arange(LONG) % 18 == 0, 1e6, 1.0) * rng.standard_normal(LONG),
+    "sorted": lambda rng: np.sort(rng.standard_normal(LONG)),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("k", [1, 7, 300, 30_000, 299_999])
+@pytest.mark.parametrize("shape", SHAPED.values(), ids=SHAPED)
+def test_top_positions_of_long_vectors_are_exact(ops, shape, k, dtype):
+    x = shape(np.random.default_rng(k)).astype(dtype)
+    before = x.copy()
+    given = ops.from_numpy(x)
+    positions = ops.to_numpy(ops.top_positions(given, k))
+    assert len(np.unique(positions)) == len(positions) == k
+    np.testing.assert_array_equal(np.sort(np.abs(x[positions])), np.sort(np.abs(x))[LONG - k :])
+    np.testing.assert_array_equal(ops.to_numpy(given), before)
