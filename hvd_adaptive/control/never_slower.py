@@ -19,7 +19,7 @@ _DENSE_STEPS = 2
 _COMPRESSED_STEPS = 3
 """In a trial, after the dense ones; the first is not timed either."""
 _CLEAR = (2.0, 1.5, 1.25, 1.0)
-"""Ratio of seconds that settles it after one trial, two, ..."""
+"""Ratio of seconds that settles it after one trial, two, ...; any does where a later trial confirms an earlier one."""
 _LOOKS = 3
 """How many looks in a row must find steps slower than dense ones to call for a trial."""
 _SLOWER = 1.05
@@ -137,7 +137,8 @@ class NeverSlower(Controller):
         """After a trial: which is faster, or one more."""
         seconds, step = observation.seconds, observation.step
         dense, compressed = list(state["dense"]), list(state["compressed"])
-        if state["phase"] != "trial":  # the first of a round
+        first = state["phase"] != "trial"
+        if first:
             dense, compressed = [], []
         if DENSE in seconds and (state["looks"] or self.largest in seconds):
             dense.append(seconds[DENSE])
@@ -146,7 +147,8 @@ class NeverSlower(Controller):
         if not dense:
             return judged
         ratio = statistics.median(compressed) / statistics.median(dense)
-        clear = _CLEAR[min(len(dense), len(_CLEAR)) - 1]
+        confirmed = first and (ratio >= 1) == (state["phase"] == "dense")
+        clear = 1.0 if confirmed else _CLEAR[min(len(dense), len(_CLEAR)) - 1]
         if ratio < 1 and ratio * clear <= 1:
             return {**judged, "phase": "steered", "trial": step + _SELDOM * self.window, "looks": []}
         if ratio < clear:
