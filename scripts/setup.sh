@@ -36,6 +36,7 @@ sys.exit(not (Path(sysconfig.get_path("include")) / "Python.h").exists())' || ec
   command -v make >/dev/null || echo make
   command -v ssh >/dev/null || echo openssh-client
   [ -e /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz ] || echo dataset-fashion-mnist
+  command -v bible >/dev/null || echo bible-kjv
 }
 
 install_system_packages() {

@@ -1,0 +1,201 @@
+"""Hosts on this machine, one rank each, joined by a link of a known rate; as a program, measures that link.
+
+    python benchmarks/link.py --link 100mbit [--ranks 2] [--megabytes 20]
+
+Each host is a network namespace with a token bucket on its one interface; a switch, in a namespace too, joins them. Nothing is
+added to the network of the machine itself, so neither names nor addresses can collide with what is there. Needs root and
+Debian's iproute2; ``--link none`` needs neither.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+LINKS: dict[str, str | None] = {"none": None, "1gbit": "1gbit", "100mbit": "100mbit"}
+"""The rate of each host's interface, in ``tc``'s words, by name."""
+
+SUBNET = "10.87.0"
+_PASSED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "PYTHONWARNINGS")
+_DEFAULTS = {
+    "OMP_NUM_THREADS": "1",
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+}
+
+
+def environment() -> dict[str, str]:
+    """What to start ``mpirun`` with: more ranks than cores must share them."""
+    return _DEFAULTS | os.environ
+
+
+@contextlib.contextmanager
+def hosts(link: str, ranks: int) -> Iterator[list[str]]:
+    """Set the hosts up for as long as the block runs.
+
+    Yields:
+        ``mpirun`` and its options, to be followed by the program; for no link, all ranks run on this machine itself.
+
+    Raises:
+        SystemExit: if this machine or this user cannot have such hosts.
+    """
+    rate, mpirun = LINKS[link], ["mpirun", "--oversubscribe", "--bind-to", "none"]
+    prefix = f"hva{os.getpid()}-"
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_terminated_like_interrupted())
+        if rate is None:
+            yield [*mpirun, "-np", str(ranks)]
+            return
+        _check_possible(link)
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        stack.callback(_remove, prefix)
+        _build(prefix, ranks, rate)
+        yield [*_ip("netns", "exec", f"{prefix}0"), *mpirun, *_options(ranks, _agent(folder, prefix))]
+
+
+def _ip(*arguments: str) -> list[str]:
+    return ["ip", *arguments]
+
+
+def _check_possible(link: str) -> None:
+    missing = [program for program in ("ip", "tc") if shutil.which(program) is None]
+    if os.geteuid() != 0:
+        raise SystemExit(f"error: --link {link} makes network namespaces, which only root may; run as root, or with --link none")
+    if missing:
+        raise SystemExit(
+            f"error: --link {link} needs {' and '.join(missing)}; install with: apt-get install iproute2, or run with --link none"
+        )
+
+
+@contextlib.contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    """SIGTERM ends the block by an exception, as Ctrl-C does, so that what was set up is removed."""
+
+    def leave(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _build(prefix: str, ranks: int, rate: str) -> None:
+    """Namespace 0 is the switch, where ``mpirun`` runs; the others are the hosts."""
+    switch = f"{prefix}0"
+    commands = [_ip("netns", "add", switch)]
+    inside = _ip("-n", switch, "link")
+    commands += [[*inside, "set", "lo", "up"], [*inside, "add", "switch", "type", "bridge"], [*inside, "set", "switch", "up"]]
+    commands += [_ip("-n", switch, "address", "add", f"{SUBNET}.254/24", "dev", "switch")]
+    for number in range(1, ranks + 1):
+        host, port = f"{prefix}{number}", f"port{number}"
+        commands += [
+            _ip("netns", "add", host),
+            [*inside, "add", port, "type", "veth", "peer", "name", "link0", "netns", host],
+            [*inside, "set", port, "master", "switch", "up"],
+            _ip("-n", host, "address", "add", f"{SUBNET}.{number}/24", "dev", "link0"),
+            _ip("-n", host, "link", "set", "lo", "up"),
+            _ip("-n", host, "link", "set", "link0", "up"),
+            ["tc", "-n", host, "qdisc", "add", "dev", "link0", "root", "tbf", "rate", rate, "burst", "128kb", "latency", "20ms"],
+        ]
+    for command in commands:
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
+        if run.returncode:
+            said = " ".join(run.stderr.split())
+            raise SystemExit(f"error: no hosts here, for `{' '.join(command)}` said: {said}; run with --link none")
+
+
+def _remove(prefix: str) -> None:
+    """End what still runs on the hosts, and remove them; interfaces go with their namespaces."""
+    listed = subprocess.run(_ip("netns", "list"), capture_output=True, text=True, check=False).stdout
+    names = [line.split()[0] for line in listed.splitlines() if line.startswith(prefix)]
+    for attempt in range(20):
+        found = [subprocess.run(_ip("netns", "pids", name), capture_output=True, text=True, check=False) for name in names]
+        running = [int(pid) for run in found for pid in run.stdout.split()]
+        if not running:
+            break
+        for pid in running:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM if attempt < 10 else signal.SIGKILL)
+        time.sleep(0.2)
+    for name in names:
+        subprocess.run(_ip("netns", "delete", name), check=False)
+
+
+def _agent(folder: Path, prefix: str) -> Path:
+    """What Open MPI runs instead of ssh, as ``agent ADDRESS COMMAND``; each host has a name, so session folders, of its own."""
+    agent = folder / "agent"
+    agent.write_text(
+        f'#!/bin/sh\nhost={prefix}${{1##*.}}\nshift\nexec ip netns exec "$host" unshare --uts sh -c "hostname $host; $*"\n'
+    )
+    agent.chmod(0o700)
+    return agent
+
+
+def _options(ranks: int, agent: Path) -> list[str]:
+    """Of ``mpirun``: one rank on each host, and no way between them but the link."""
+    subnet = f"{SUBNET}.0/24"
+    settings = {
+        "plm_rsh_agent": str(agent),
+        "pml": "ob1",
+        "btl": "tcp,self",
+        "btl_tcp_if_include": subnet,
+        "oob_tcp_if_include": subnet,
+    }
+    passed = [name for name in _PASSED if name in environment()]
+    return [
+        *("-H", ",".join(f"{SUBNET}.{number}:1" for number in range(1, ranks + 1)), "-np", str(ranks)),
+        *(word for name, value in settings.items() for word in ("--mca", name, value)),
+        *(word for name in passed for word in ("-x", name)),
+    ]
+
+
+def measure(megabytes: float) -> None:
+    """Run by every rank: the time of an allreduce, and where the ranks are."""
+    import horovod.torch as hvd  # noqa: PLC0415  # slow to import, and not needed by whoever only wants hosts
+    import torch  # noqa: PLC0415
+
+    hvd.init()
+    data = torch.ones(int(megabytes * 250_000))
+    hvd.allreduce(data[:1000], name="first")
+    taken = []
+    for number in range(3):
+        hvd.barrier()
+        start = time.perf_counter()
+        hvd.allreduce(data, name=f"timed.{number}")
+        taken.append(time.perf_counter() - start)
+    shown = subprocess.run(["ip", "-4", "-o", "address", "show", "dev", "link0"], capture_output=True, text=True, check=False)
+    addresses = hvd.allgather_object((shown.stdout.split() or [""] * 4)[3].partition("/")[0])
+    if hvd.rank() == 0:
+        print(json.dumps({"seconds": round(min(taken), 4), "addresses": addresses, "local_size": hvd.local_size()}), flush=True)
+    hvd.shutdown()
+
+
+def main() -> int:
+    """Launch the ranks, or be one."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--link", choices=LINKS, default="100mbit")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--megabytes", type=float, default=20.0)
+    parser.add_argument("--be-a-rank", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.be_a_rank:
+        measure(args.megabytes)
+        return 0
+    program = [sys.executable, str(Path(__file__).absolute()), "--be-a-rank", "--megabytes", str(args.megabytes)]
+    with hosts(args.link, args.ranks) as mpirun:
+        return subprocess.run([*mpirun, *program], env=environment(), check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
