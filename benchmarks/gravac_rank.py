@@ -1,8 +1,8 @@
 """What each rank of ``gravac.py`` does: all runs of one seed, taking turns.
 
-Runs alternate in slices, so that a noisy machine is noisy for all. What a controller is told of a slice's first step includes
-the others' slices (its meter counts from the end of a step to the end of the next); it takes medians, which bear one such step
-in a slice, and as many as there are evaluations.
+Runs alternate in slices, so that a noisy machine is noisy for all; qualities are taken between slices. What a controller is told of
+a slice's first step includes the others' slices, for its meter counts from the end of a step to the end of the next. Its medians
+bear that, as they bear a user's evaluations.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from tasks import TASKS, Task
 import hvd_adaptive.torch as hva
 from hvd_adaptive import Accordion, GraVAC, TopK
 
-SLICE = 50
+SLICE = 25
 """Steps."""
 
 Build = Callable[[list[Any], Task, dict[str, Any]], Any]
@@ -113,10 +113,11 @@ def take_turns(runs: list[Run], steps: int, points: set[int], verbose: bool) -> 
     for start in range(0, steps, SLICE):
         for run in runs:
             hvd.barrier()
-            for step in range(start + 1, min(start + SLICE, steps) + 1):
+            taken = range(start + 1, min(start + SLICE, steps) + 1)
+            for _ in taken:
                 run.step()
-                if step in points:
-                    run.evaluate()
+            if points.intersection(taken):
+                run.evaluate()
         if verbose and hvd.rank() == 0:
             said = ", ".join(f"{run.name} {run.curve[-1][2]:.2f}" for run in runs if run.curve)
             print(f"{min(start + SLICE, steps)} of {steps} steps: {said}", file=sys.stderr, flush=True)
