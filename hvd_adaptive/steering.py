@@ -42,7 +42,7 @@ class _Group:
         measured: by unit, in it.
         used: seconds of steps by the factor they ran at, since the last observation.
         last: the factor of the last step.
-        steps: since the last observation.
+        steps: decided since the last observation.
         bytes_sent: by this rank in them.
     """
 
@@ -155,7 +155,8 @@ class Steering:
             seconds: that it took; None if it is not known.
             bytes_sent: by this rank in all steps so far.
         """
-        if self._handle is not None:
+        told = self._handle is not None
+        if told:
             observed = self._ops.to_numpy(self._collective.wait(self._handle)).view(np.float64)
             self._handle = None
             self._observe(observed, step)
@@ -166,8 +167,9 @@ class Steering:
                 if factor == group.last and seconds is not None:
                     times.append(seconds)
             group.last = factor
-            group.steps += 1
-            group.bytes_sent += bytes_sent - self._sent
+            if not (told and group.wanted is not None):  # else it was decided before what it led to is known
+                group.steps += 1
+                group.bytes_sent += bytes_sent - self._sent
         self._sent = bytes_sent
 
     def _decide(self, group: _Group, step: int) -> Decision:
