@@ -34,9 +34,9 @@ def steering_of(controller: Controller, collective: Any, units: int = 1, ops: An
 def simulate(
     controller: Controller,
     steps: int,
-    seconds: Callable[[int, float], float | None] = lambda step, factor: None,
-    sent: Callable[[float], float] = lambda factor: 0,
-    gains: Callable[[int, Sequence[float]], Sequence[float]] = lambda step, factors: [1.0] * len(factors),
+    seconds: Callable[[int, float], float | None] = lambda *_: None,
+    sent: Callable[[float], float] = lambda _: 0,
+    gains: Callable[[int, Sequence[float]], Sequence[float]] = lambda _, factors: [1.0] * len(factors),
 ) -> tuple[list[Decision], list[bool]]:
     """Steps of one unit on one rank.
 
