@@ -1,8 +1,8 @@
 """Never slower than not compressing: another controller steers while that pays, and the run is dense while it does not.
 
 Contract  trials time dense steps, which are stock Horovod's, and compressed ones; the faster wins. A trial takes five steps at
-          most, and one to four of them open a run. While compression pays, one follows every twenty windows, or after one as soon as
-          steps look slower than dense ones; while dense, after one window, then two, four, up to sixteen.
+          most, and one to four of them open a run. While compression pays, one follows every twenty windows, or after one as
+          soon as steps look slower than dense ones; while dense, after one window, then two, four, up to sixteen.
 Source    none. GraVAC (arXiv:2305.12201) knows the throughput of dense steps, but never stays with them for it.
 """
 
