@@ -18,6 +18,7 @@ from hvd_adaptive import checks
 from hvd_adaptive.collective import Collective
 from hvd_adaptive.control import Controller, Decision, Observation, Wanted
 from hvd_adaptive.control.gain import gain
+from hvd_adaptive.errors import ConfigError
 from hvd_adaptive.measure import Measured
 from hvd_adaptive.monitor import Meter
 from hvd_adaptive.ops import Ops
@@ -96,7 +97,7 @@ class Steering:
         self._groups = [_Group(units, self._controller.start()) for units in self._units]
         self._of = {number: group for group in self._groups for number in group.units}
         self._handle: Any = None
-        self._sent = 0
+        self._sent = self._meter.bytes_sent
 
     @property
     def states(self) -> list[Any]:
@@ -173,8 +174,10 @@ class Steering:
         self._sent = bytes_sent
 
     def _decide(self, group: _Group, step: int) -> Decision:
-        decision = self._controller.decide(group.state, step)
-        checks.factor(f"{type(self._controller).__name__} decided", decision.factor)
+        decision, name = self._controller.decide(group.state, step), type(self._controller).__name__
+        if not isinstance(decision, Decision):
+            raise ConfigError(f"{name} decided: this must be a decision such as Decision(100.0), got {decision!r}")
+        checks.factor(f"{name} decided", decision.factor)
         return decision
 
     def _report(self) -> Floats:
