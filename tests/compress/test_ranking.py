@@ -205,3 +205,13 @@ def test_ranked_stands_in_for_the_method(ops):
 def test_a_method_without_a_factor_ranks_nothing(ops):
     with pytest.raises(UnsupportedError, match="has no factor"):
         QSGD(7).ranked(ops, ops.from_numpy(gaussian(4)), draw())
+
+
+def test_all_that_a_method_found_is_sent_at_the_factor_it_was_found_with(ops):
+    """RedSync may find up to twice n/f; of a larger factor it is n/f exactly."""
+    found = [kept(ops, RedSync, gaussian(3000, seed), 20.0, 20.0) for seed in range(5)]
+    assert max(map(len, found)) > 150
+    for seed, positions in enumerate(found):
+        x = gaussian(3000, seed)
+        assert sorted(positions) == sorted(ops.to_numpy(RedSync(20).select(ops, ops.from_numpy(x), draw())).tolist())
+        assert kept(ops, RedSync, x, 40.0, 20.0) == positions[:75]

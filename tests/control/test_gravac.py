@@ -83,8 +83,9 @@ def test_three_branches_from_step_to_step():
 
 @pytest.mark.parametrize(("gain", "branch"), [(0.5, "candidate"), (math.nextafter(0.5, 0), "dense")])
 def test_a_gain_of_epsilon_is_enough(gain, branch):
-    decisions, _, _ = follow(GraVAC(**PAPER, window=100), [flat(gain)] * 2)
-    assert decisions[1].branch == branch
+    for settings in (PAPER, AHEAD):
+        decisions, _, _ = follow(GraVAC(**settings, window=100), [flat(gain)] * 2)
+        assert decisions[1].branch == branch
 
 
 def candidates(controller, gain_at, windows):
