@@ -18,6 +18,7 @@ from hvd_adaptive import checks
 from hvd_adaptive.collective import Collective
 from hvd_adaptive.control import Controller, Decision, Observation, Wanted
 from hvd_adaptive.control.gain import gain
+from hvd_adaptive.errors import ConfigError
 from hvd_adaptive.measure import Measured
 from hvd_adaptive.monitor import Meter
 from hvd_adaptive.ops import Ops
@@ -42,7 +43,7 @@ class _Group:
         measured: by unit, in it.
         used: seconds of steps by the factor they ran at, since the last observation.
         last: the factor of the last step.
-        steps: since the last observation.
+        steps: decided since the last observation.
         bytes_sent: by this rank in them.
     """
 
@@ -96,7 +97,7 @@ class Steering:
         self._groups = [_Group(units, self._controller.start()) for units in self._units]
         self._of = {number: group for group in self._groups for number in group.units}
         self._handle: Any = None
-        self._sent = 0
+        self._sent = self._meter.bytes_sent
 
     @property
     def states(self) -> list[Any]:
@@ -155,7 +156,8 @@ class Steering:
             seconds: that it took; None if it is not known.
             bytes_sent: by this rank in all steps so far.
         """
-        if self._handle is not None:
+        told = self._handle is not None
+        if told:
             observed = self._ops.to_numpy(self._collective.wait(self._handle)).view(np.float64)
             self._handle = None
             self._observe(observed, step)
@@ -166,13 +168,16 @@ class Steering:
                 if factor == group.last and seconds is not None:
                     times.append(seconds)
             group.last = factor
-            group.steps += 1
-            group.bytes_sent += bytes_sent - self._sent
+            if not (told and group.wanted is not None):  # else it was decided before what it led to is known
+                group.steps += 1
+                group.bytes_sent += bytes_sent - self._sent
         self._sent = bytes_sent
 
     def _decide(self, group: _Group, step: int) -> Decision:
-        decision = self._controller.decide(group.state, step)
-        checks.factor(f"{type(self._controller).__name__} decided", decision.factor)
+        decision, name = self._controller.decide(group.state, step), type(self._controller).__name__
+        if not isinstance(decision, Decision):
+            raise ConfigError(f"{name} decided: this must be a decision such as Decision(100.0), got {decision!r}")
+        checks.factor(f"{name} decided", decision.factor)
         return decision
 
     def _report(self) -> Floats:

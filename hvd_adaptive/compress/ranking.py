@@ -6,14 +6,20 @@ Source    Tyagi & Swany 2023, arXiv:2305.12201, section IV-C and algorithm 1, L6
 Differs   sizes are those of direct compression, n/f to the nearest; compressing what was compressed rounds twice.
 """
 
+import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from hvd_adaptive.compress.base import kept_count
+from hvd_adaptive.compress.base import at_least_single, kept_count
 from hvd_adaptive.compress.sparse import Sparse
 from hvd_adaptive.ops import Array, Ops
 from hvd_adaptive.prng import Draw
+
+_LARGEST_SINGLE = (2.0 - 2.0**-23) * 2.0**127
+_LARGEST_DOUBLE = sys.float_info.max
+"""To which backends cut a norm."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,10 @@ def energies(ops: Ops, x: Array, positions: Array, factors: Sequence[float]) -> 
 
 
 def energy(ops: Ops, x: Array) -> float:
-    """The sum of squares; not finite if ``x`` is not."""
+    """The sum of squares, in float32 at least; not finite if ``x`` or its norm is not."""
     n = ops.size(x)
-    return float(ops.to_numpy(ops.row_norm(x, n))[0]) ** 2 if n else 0.0
+    if not n:
+        return 0.0
+    norm = float(ops.to_numpy(ops.row_norm(at_least_single(ops, x), n))[0])
+    most = _LARGEST_DOUBLE if ops.dtype(x) == "float64" else _LARGEST_SINGLE
+    return math.inf if norm >= most else norm * norm

@@ -37,7 +37,7 @@ class Observation:
         ranks: how many observed it.
         gains: at the wanted factors; empty if none was wanted, or a gradient of some rank was not finite.
         norm: Euclidean norm of the gradient before feedback; NaN if a gradient was not finite.
-        bytes_sent: handed to collectives in a step, over the steps since the last observation.
+        bytes_sent: handed to collectives in a step, over those decided since the last observation; 0 if there was none.
         seconds: of a step by the factor it ran at: of those since the last observation, the median on each rank. A step after one
             at another factor does not count.
     """

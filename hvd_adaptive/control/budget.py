@@ -25,7 +25,7 @@ class Budget(Controller):
     Args:
         bytes_per_step: what one rank may hand to collectives in a step, tokens included.
         max_factor: the largest factor, >= 1.
-        every: steps between looks at what was sent.
+        every: steps between looks at what was sent; the first ones follow each other sooner, and none in less than two.
 
     Raises:
         ConfigError: if one of them is not legal.
@@ -45,7 +45,8 @@ class Budget(Controller):
         return {"factor": self.max_factor}
 
     def wants(self, state: _State, step: int) -> Wanted | None:
-        return Wanted() if 0 < step < self.every or step % self.every == 1 else None
+        often = 2 if step < self.every else max(2, self.every)  # a step between looks must run at the factor of the last one
+        return Wanted() if step % often == 1 else None
 
     def decide(self, state: _State, step: int) -> Decision:
         return Decision(state["factor"], "budget")

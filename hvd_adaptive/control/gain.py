@@ -16,7 +16,7 @@ GAINS: tuple[GainName, ...] = get_args(GainName)
 
 
 def _energy(kept: float, whole: float) -> float:
-    if not math.isfinite(kept + whole):
+    if not (math.isfinite(kept) and math.isfinite(whole)):
         return math.nan
     return min(1.0, kept / whole) if whole else 1.0
 

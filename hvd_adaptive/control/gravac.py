@@ -21,8 +21,8 @@ Differs   - Ranks agree: gains and times are means over ranks, and what is obser
           - The smoothing factor N/100 of N ranks ends at 1.
 """
 
-import math
 from dataclasses import dataclass
+from decimal import ROUND_FLOOR, Context
 from typing import TypedDict, get_args
 
 from hvd_adaptive import checks
@@ -34,6 +34,7 @@ from hvd_adaptive.control.throughput import READINGS, ReadingName, ideal, smooth
 
 EPSILON = 0.3
 """Measured, see docs/gravac.md."""
+_ROUNDED_DOWN = Context(prec=3, rounding=ROUND_FLOOR)
 
 
 class _State(TypedDict):
@@ -228,8 +229,8 @@ class GraVAC(Controller):
     def _advice(self, low: float, best: float | None) -> tuple[str, ...]:
         if not best:
             return ()
-        reached = math.floor(best * 1000) / 1000 or best
+        reached = _ROUNDED_DOWN.create_decimal(best)
         return (
             f"GraVAC: every step of the last {self.window} was dense, because the gain at factor {low:g} was {best:.3g} at most, "
-            f"below epsilon={self.epsilon:g}; epsilon={reached:.3g} would have compressed",
+            f"below epsilon={self.epsilon:g}; epsilon={float(reached):.3g} would have compressed",
         )

@@ -1,8 +1,8 @@
 """Never slower than not compressing: another controller steers while that pays, and the run is dense while it does not.
 
 Contract  trials time dense steps, which are stock Horovod's, and compressed ones; the faster wins. A trial takes five steps at
-          most, and one to four of them open a run. While compression pays, one follows every twenty windows, or as soon as steps
-          look slower than dense ones; while dense, after one window, then two, four, up to sixteen.
+          most, and one to four of them open a run. While compression pays, one follows every twenty windows, or after one as
+          soon as steps look slower than dense ones; while dense, after one window, then two, four, up to sixteen.
 Source    none. GraVAC (arXiv:2305.12201) knows the throughput of dense steps, but never stays with them for it.
 """
 
@@ -22,6 +22,8 @@ _CLEAR = (2.0, 1.5, 1.25, 1.0)
 """Ratio of seconds that settles it after one trial, two, ...; any does where a later trial confirms an earlier one."""
 _LOOKS = 3
 """How many looks in a row must find steps slower than dense ones to call for a trial."""
+_OFTEN = 10
+"""Looks in a window, at least; the other controller may ask for more."""
 _SLOWER = 1.05
 _SELDOM = 20
 """Windows from trial to trial while compression pays."""
@@ -103,7 +105,8 @@ class NeverSlower(Controller):
         place = step - state["trial"]
         if 0 <= place < _length(state) or (place < 0 and state["phase"] == "dense"):
             return None
-        return self.inner.wants(state["inner"], step) or (Wanted() if place >= 0 else None)
+        looks = place >= 0 or step % max(1, self.window // _OFTEN) == 0
+        return self.inner.wants(state["inner"], step) or (Wanted() if looks else None)
 
     def decide(self, state: _State, step: int) -> Decision:
         place = step - state["trial"]
@@ -126,8 +129,8 @@ class NeverSlower(Controller):
         if factor != DENSE and factor in observation.seconds:
             seen["looks"] = [*state["looks"], observation.seconds[factor]][-_LOOKS:]
             slow = [seconds > _SLOWER * statistics.median(state["dense"]) for seconds in seen["looks"]]
-            if len(slow) == _LOOKS and all(slow):
-                seen["trial"] = min(state["trial"], max(observation.step, state["trial"] - (_SELDOM - 1) * self.window))
+            if len(slow) == _LOOKS and all(slow) and state["trial"] - observation.step > self.window:  # else it is near anyway
+                seen["trial"] = max(observation.step, state["trial"] - (_SELDOM - 1) * self.window)
         return seen
 
     def says(self, state: _State) -> tuple[str, ...]:

@@ -3,21 +3,24 @@
 Source    Tyagi & Swany 2023, arXiv:2305.12201, section IV-B.
 """
 
+import math
+import sys
 from collections.abc import Callable
 from typing import Literal, TypeAlias, get_args
 
 PolicyName: TypeAlias = Literal["exponential", "geometric"]
 POLICIES: tuple[PolicyName, ...] = get_args(PolicyName)
 
-_MULTIPLES: dict[PolicyName, Callable[[int], float]] = {
-    "exponential": lambda number: 2.0 ** (2.0 ** (number - 1)),
-    "geometric": lambda number: 2.0**number,
+_EXPONENTS: dict[PolicyName, Callable[[int], int]] = {
+    "exponential": lambda number: 2 ** min(number - 1, 10),
+    "geometric": lambda number: number,
 }
 
 
 def multiple(policy: PolicyName, number: int) -> float:
-    """The multiple of scale ``number``, of which 1 is the first: 2, 4, 16, 256, ... or 2, 4, 8, 16, ..."""
-    return _MULTIPLES[policy](min(number, 9 if policy == "exponential" else 1000))
+    """The multiple of scale ``number``, of which 1 is the first: 2, 4, 16, 256, ... or 2, 4, 8, 16, ...; infinite at last."""
+    exponent = _EXPONENTS[policy](number)
+    return 2.0**exponent if exponent < sys.float_info.max_exp else math.inf
 
 
 def factors(policy: PolicyName, least: float, most: float) -> tuple[float, ...]:

@@ -143,9 +143,9 @@ class TorchCompression(Hooks):
 
     def reset(self) -> None:
         """Forget residuals, steps and totals, as if just built; a step that an error cut short is dropped."""
+        self._meter.reset()
         self._steps.restart()
         self._proven.clear()
-        self._meter.reset()
 
     def state_dict(self) -> dict[str, Any]:
         """What an interrupted run needs to go on as if it had not been: residuals, steps, the controller's state.
