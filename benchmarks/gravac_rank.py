@@ -1,8 +1,8 @@
 """What each rank of ``gravac.py`` does: all runs of one seed, taking turns.
 
-Runs alternate in slices, so that a noisy machine is noisy for all; qualities are taken between slices. What a controller is told of
-a slice's first step includes the others' slices, for its meter counts from the end of a step to the end of the next. Its medians
-bear that, as they bear a user's evaluations.
+Runs alternate in slices, so that a noisy machine is noisy for all; qualities are taken between slices. What a controller is told
+of a slice's first step includes the others' slices, for its meter counts from the end of a step to the end of the next. It has to
+bear that, as it has to bear a user's evaluations.
 """
 
 import argparse

@@ -30,15 +30,15 @@ from hvd_adaptive.control.gravac import EPSILON
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--compressor", default="topk", choices=["topk", "randomk", "dgc", "redsync"], help="method with a factor")
+    parser.add_argument("--compressor", default="topk", choices=["topk", "randomk", "dgc", "redsync"], help="method")
     parser.add_argument("--scope", default="entire-model", choices=hva.SCOPES, help="what is compressed together")
     parser.add_argument("--min-factor", type=float, default=10.0)
     parser.add_argument("--max-factor", type=float, default=1000.0)
-    parser.add_argument("--epsilon", type=float, default=EPSILON, help="the least gain that is good enough (default: %(default)s)")
+    parser.add_argument("--epsilon", type=float, default=EPSILON, help="the least gain that will do (default: %(default)s)")
     parser.add_argument("--window", type=int, default=50, help="steps between changes of the range of factors")
     parser.add_argument("--policy", default="exponential", choices=["exponential", "geometric"])
     parser.add_argument("--per-unit", action="store_true", help="decide for each unit of the scope by itself")
-    parser.add_argument("--one-by-one", action="store_true", help="try one factor a window, as in the paper, without looking ahead")
+    parser.add_argument("--one-by-one", action="store_true", help="try one factor a window, as in the paper")
     parser.add_argument("--probe-dense", action="store_true", help="go dense while compression does not pay")
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--batch-size", type=int, default=64, help="per rank")
