@@ -96,12 +96,17 @@ class Steering:
         self._groups = [_Group(units, self._controller.start()) for units in self._units]
         self._of = {number: group for group in self._groups for number in group.units}
         self._handle: Any = None
-        self._sent = 0
+        self._sent = self._meter.bytes_sent
 
     @property
     def states(self) -> list[Any]:
         """The controller's states, plain values: one, or with ``per_unit`` one for each unit."""
         return [group.state for group in self._groups]
+
+    @property
+    def first_states(self) -> list[Any]:
+        """The states before the first step."""
+        return [self._controller.start() for _ in self._units]
 
     def restore(self, states: Sequence[Any]) -> None:
         """Go on from saved :attr:`states`."""

@@ -143,9 +143,9 @@ class TorchCompression(Hooks):
 
     def reset(self) -> None:
         """Forget residuals, steps and totals, as if just built; a step that an error cut short is dropped."""
+        self._meter.reset()
         self._steps.restart()
         self._proven.clear()
-        self._meter.reset()
 
     def state_dict(self) -> dict[str, Any]:
         """What an interrupted run needs to go on as if it had not been: residuals, steps, the controller's state.
@@ -172,7 +172,7 @@ class TorchCompression(Hooks):
         """
         state.check_between_steps(bool(self._steps.current.arrived))
         remembered = self._steps.memories.remembered(self._collective.size)
-        own = state.check(saved, self._description, self._collective, remembered, self._steps.control, strict=strict)
+        own = state.check(saved, self._description, self._collective, remembered, self._steps.first_control, strict=strict)
         devices = {name: parameter.device for name, parameter in self._parameters.items()}
         self._steps.restore(saved["steps"], saved["control"], saved["memory"] if own else {}, devices)
         self._proven.clear()

@@ -84,6 +84,13 @@ class Steps:
             return None
         return {"states": self._steering.states, "empty": self.memories.empty}
 
+    @property
+    def first_control(self) -> dict[str, Any] | None:
+        """The same before the first step, with the names of all units: what a saved one must fit."""
+        if self._steering is None:
+            return None
+        return {"states": self._steering.first_states, "empty": [plan.unit.name for plan in self._plans]}
+
     def arrive(self, name: str) -> None:
         """Note that the gradient of ``name`` came.
 
