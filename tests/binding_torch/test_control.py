@@ -116,7 +116,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 def end_of(compress: Any, dtype: torch.dtype, options: dict[str, Any]) -> torch.Tensor:
     module = model().to(dtype)
     passes = options.get("backward_passes_per_step", 1)
-    train(module, optimizer_for(module, compress and compress(module), **options), 12, passes=passes)
+    train(module, optimizer_for(module, compress and compress(module), **options), 6, passes=passes)
     return flat(module)
 
 
@@ -133,9 +133,9 @@ def test_always_dense_is_stock_horovod(ordered_ranks: Any, size: int, scope: str
                 if dtype is torch.float16 and name != "fixed":
                     continue  # what is measured is reduced in float32, which is better than stock Horovod's float16
                 stock = end_of(None, dtype, horovod)
-                for compressor in (TopK(20), RandomK(20)):
-                    ours, _, compression = steered(scope, compressor, DENSE[name], 12, dtype=dtype, horovod=horovod)
-                    if "gravac" in name and compression.stats().branches != {"dense": 12 * len(compression.stats().factors)}:
+                for compressor in (TopK(20),) if dtype is torch.float64 else (RandomK(20),):
+                    ours, _, compression = steered(scope, compressor, DENSE[name], 6, dtype=dtype, horovod=horovod)
+                    if "gravac" in name and compression.stats().branches != {"dense": 6 * len(compression.stats().factors)}:
                         found[option, str(dtype), "branches"] = float(compression.stats().branches.get("dense", 0))
                     difference = float((ours.double() - stock.double()).abs().max() / stock.double().abs().max())
                     exact = name == "fixed" or size == 2 or option == "plain"
@@ -315,7 +315,7 @@ def test_nan_on_one_rank_reaches_all_and_passes(ranks: Any, name: str) -> None:
 
     def on_rank() -> Any:
         found = []
-        for scope, (compressor, exchange) in [(s, m) for s in SCOPES for m in methods]:
+        for scope, (compressor, exchange) in zip([*SCOPES, SCOPES[0]], methods, strict=True):
             module, compression, optimizer = started(scope, compressor, PHASES[name], exchange=exchange)
             poison = Poison(module, hvd.rank() == 1, {4})
             nans, controls = [], []

@@ -12,7 +12,7 @@ import torch
 from counted import Counted
 from rank_pool import RankPool
 from steering_runs import decided, gravac, started, steered
-from training import train
+from training import model, optimizer_for, train
 
 import hvd_adaptive.torch as hva
 from hvd_adaptive import DGC, Accordion, Budget, Fixed, RandomK, Schedule, TopK
@@ -113,7 +113,8 @@ def test_a_dense_stretch_costs_nothing(ranks: Any, scope: str, compressor: Any) 
     """Gradients themselves, under Horovod's own names, and nothing else; from the first step on, and once residuals are sent."""
 
     def on_rank() -> Any:
-        stock, _, optimizer = model_without()
+        stock = model()
+        optimizer = optimizer_for(stock, None)
         with Counted() as counted:
             train(stock, optimizer, 2)
         expected = sorted((name.split(".", 1)[-1], elements, nbytes) for name, elements, nbytes in counted.calls)
@@ -130,12 +131,6 @@ def test_a_dense_stretch_costs_nothing(ranks: Any, scope: str, compressor: Any) 
             spent = {phase: after.seconds[phase] - before.seconds[phase] for phase in after.seconds}
             found.append((sent == expected, after.bytes_sent - before.bytes_sent - counted.nbytes, set(spent.values())))
         return found
-
-    def model_without() -> Any:
-        from training import model, optimizer_for  # noqa: PLC0415 - beside its use
-
-        module = model()
-        return module, None, optimizer_for(module, None)
 
     assert ranks(2).run(on_rank) == [[(True, 0, {0.0})] * 2] * 2
 
