@@ -78,12 +78,18 @@ class JsonLines:
 
     Args:
         path: the file; its folder is made. Give each rank its own, or only rank 0 one.
+
+    Raises:
+        ConfigError: if it cannot be written.
     """
 
     def __init__(self, path: str | Path) -> None:
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("a", buffering=1)
+        try:
+            path = Path(path)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("a", buffering=1)
+        except (OSError, TypeError, ValueError) as error:
+            raise ConfigError(f"the log {path!r} cannot be written: {error}") from error
         weakref.finalize(self, self._file.close)
 
     def record(self, record: StepRecord) -> None:

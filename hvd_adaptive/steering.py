@@ -98,17 +98,35 @@ class Steering:
         self._of = {number: group for group in self._groups for number in group.units}
         self._handle: Any = None
         self._sent = self._meter.bytes_sent
+        self._met = not self._exact
 
     @property
     def states(self) -> list[Any]:
         """The controller's states, plain values: one, or with ``per_unit`` one for each unit."""
         return [group.state for group in self._groups]
 
+    @property
+    def first_states(self) -> list[Any]:
+        """The states before the first step."""
+        return [self._controller.start() for _ in self._units]
+
     def restore(self, states: Sequence[Any]) -> None:
         """Go on from saved :attr:`states`."""
         self.restart()
         for group, state in zip(self._groups, states, strict=True):
             group.state = state
+
+    def meets(self, mark: int) -> bool:
+        """True if all ranks begin with the same ``mark``.
+
+        With exact agreement they are asked in the first step, and whenever they start anew: who went on from another state
+        might wait for an agreement that no other rank takes part in. Without it, nothing waits before tokens have told.
+        """
+        if self._met or self._collective.rank < 0:
+            return True
+        self._meter.add_bytes(8)
+        self._met = bool((self._gather_now(np.array([mark], np.float64)) == mark).all())
+        return self._met
 
     def begin(self, step: int) -> None:
         """A step begins, after ``step`` steps."""

@@ -172,7 +172,7 @@ class TorchCompression(Hooks):
         """
         state.check_between_steps(bool(self._steps.current.arrived))
         remembered = self._steps.memories.remembered(self._collective.size)
-        own = state.check(saved, self._description, self._collective, remembered, self._steps.control, strict=strict)
+        own = state.check(saved, self._description, self._collective, remembered, self._steps.first_control, strict=strict)
         devices = {name: parameter.device for name, parameter in self._parameters.items()}
         self._steps.restore(saved["steps"], saved["control"], saved["memory"] if own else {}, devices)
         self._proven.clear()

@@ -54,7 +54,7 @@ def check(
         description: of the object it is loaded into.
         collective: the ranks.
         remembered: what the memory must hold.
-        control: the object's own, of the form that the saved one must have.
+        control: the object's own before the first step, with all units, which the saved one must fit.
         strict: refuse what is not this rank's own.
 
     Raises:
@@ -83,9 +83,27 @@ def check(
 
 
 def _check_control(saved: Any, own: dict[str, Any] | None) -> None:
-    alike = saved is None if own is None else isinstance(saved, dict) and set(saved) == set(own)
-    if not alike or (own is not None and len(saved["states"]) != len(own["states"])):
+    if own is None:
+        fits = saved is None
+    else:
+        fits = (
+            isinstance(saved, dict)
+            and set(saved) == set(own)
+            and isinstance(saved["states"], list)
+            and len(saved["states"]) == len(own["states"])
+            and all(_fits(state, first) for state, first in zip(saved["states"], own["states"], strict=True))
+            and isinstance(saved["empty"], list)
+            and all(unit in own["empty"] for unit in saved["empty"])
+        )
+    if not fits:
         raise StateError(f"the controller's state is {saved!r}, which does not fit; the state is damaged")
+
+
+def _fits(saved: Any, first: Any) -> bool:
+    """True if ``saved`` holds every entry of the ``first`` state, as far as that is made of dicts."""
+    if not isinstance(first, dict):
+        return True
+    return isinstance(saved, dict) and all(key in saved and _fits(saved[key], value) for key, value in first.items())
 
 
 def _check_memory(memory: dict[str, dict[str, Any]], remembered: Remembered, *, complete: bool) -> None:

@@ -15,6 +15,7 @@ from hvd_adaptive.granularity import Slot
 from hvd_adaptive.monitor import Meter
 from hvd_adaptive.plan import UnitPlan
 from hvd_adaptive.steering import Steering
+from hvd_adaptive.torch import token
 from hvd_adaptive.torch.memories import Memories
 
 
@@ -84,11 +85,18 @@ class Steps:
             return None
         return {"states": self._steering.states, "empty": self.memories.empty}
 
+    @property
+    def first_control(self) -> dict[str, Any] | None:
+        """The same before the first step, with the names of all units: what a saved one must fit."""
+        if self._steering is None:
+            return None
+        return {"states": self._steering.first_states, "empty": [plan.unit.name for plan in self._plans]}
+
     def arrive(self, name: str) -> None:
         """Note that the gradient of ``name`` came.
 
         Raises:
-            ConfigError: if it came before, in this step.
+            ConfigError: if it came before, in this step, or ranks went on from different states.
         """
         if self.current.returned:  # the last step was cut short by an error
             self.current = Step()
@@ -103,6 +111,8 @@ class Steps:
     def _begin(self) -> None:
         self.current.mark = zlib.crc32(repr((self.done, self.control)).encode())
         if self._steering is not None:
+            if not self._steering.meets(self.current.mark):
+                raise token.other_states()
             self._steering.begin(self.done)
         waits = self._steering is not None and self._steering.waits
         for number, plan in enumerate(self._plans):

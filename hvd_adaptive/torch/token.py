@@ -48,3 +48,10 @@ def other_ranks(ranks: list[int]) -> ConfigError:
         "process_set=, and the optimizer op=hvd.Average or op=hvd.Sum. hvd.join() cannot stand in for a rank either, for it "
         "sends no payload: give every rank the same number of steps, and load or reset the same state on all of them"
     )
+
+
+def other_states() -> ConfigError:
+    """The error for ranks that are not at the same step, with the same controller's state."""
+    return ConfigError(
+        "the ranks are not at the same step, with the same state of the controller: load or reset the same state on all of them"
+    )

@@ -4,13 +4,13 @@ import dataclasses
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import horovod.torch as hvd
 import pytest
 import torch
-from horovod.torch import mpi_ops
+from counted import Counted
 from torch import nn
 from training import batches, building, distributed, flat, flat_gradient, loss_of, model, optimizer_for, residuals, train
 
@@ -24,38 +24,6 @@ SHAPES = {"0.weight": 1200, "0.bias": 60, "2.weight": 2400, "2.bias": 40, "4.wei
 ELEMENTS = 3905
 TOKEN_BYTES = 6 * (16 + (STEPS - 1) * 4)
 """What tokens of six parameters take: two float64 in the first step, one float32 in each later one."""
-
-
-@dataclass
-class Counted:
-    """Counts what Horovod is handed while the block runs, where all of its public functions for torch come together."""
-
-    calls: list[tuple[str, int, int]] = field(default_factory=list)
-    """Name, elements and bytes of every tensor."""
-
-    @property
-    def nbytes(self) -> int:
-        return sum(nbytes for _, _, nbytes in self.calls)
-
-    def __enter__(self) -> "Counted":
-        self._originals = {
-            name: getattr(mpi_ops, name) for name in ("_allreduce_async", "_grouped_allreduce_async", "_allgather_async")
-        }
-        for name, original in self._originals.items():
-            setattr(mpi_ops, name, self._counting(original))
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for name, original in self._originals.items():
-            setattr(mpi_ops, name, original)
-
-    def _counting(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def counting(given: Any, output: Any, name: str, *others: Any) -> Any:
-            for tensor in [given] if isinstance(given, torch.Tensor) else given:
-                self.calls.append((name, tensor.numel(), tensor.numel() * tensor.element_size()))
-            return original(given, output, name, *others)
-
-        return counting
 
 
 # ---- bytes and elements ----------------------------------------------------------------------------------------------------
