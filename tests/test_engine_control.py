@@ -81,7 +81,7 @@ def test_nothing_is_lost_however_factors_and_branches_change(ops, method, exchan
     came, used, rankings, changes, before = np.zeros(N), np.zeros(N), 0, 0, None
     for step, both in enumerate(zip(*ranks, strict=True)):
         came += gradient_of(0, step) + gradient_of(1, step)
-        means, residuals, kept, served, factors, *_ = zip(*both, strict=True)
+        means, residuals, kept, served, factors, vectors, *_ = zip(*both, strict=True)
         assert means[0].tobytes() == means[1].tobytes()
         used += 2 * means[0]
         np.testing.assert_array_equal(used + residuals[0] + residuals[1], came)
@@ -91,6 +91,10 @@ def test_nothing_is_lost_however_factors_and_branches_change(ops, method, exchan
             assert not residuals[1].any()
         else:
             assert max(kept) <= (2 if method is RedSync else 1) * count(factors[0])
+            if method is TopK and exchange == "gather":  # none left behind is larger, whatever was measured before
+                assert kept == (count(factors[0]),) * 2
+                for x, residual in zip(vectors, residuals, strict=True):
+                    assert np.abs(residual).max() <= np.sort(np.abs(x))[N - kept[0]]
         rankings += served[0]
         changes += factors[0] != before
         before = factors[0]
