@@ -2,8 +2,8 @@
 
     python benchmarks/gains.py --task fashion|kjv [--ranks 2] [--steps N] [--json FILE]
 
-Energy kept of the raw gradient, mean over ranks: what GraVAC's epsilon is compared with. Prints a Markdown table of means over the
-first tenth of the steps and over the last.
+Energy kept of the raw gradient, mean over ranks: what GraVAC's epsilon is compared with. Prints a Markdown table of means over
+the first tenth of the steps and over the last.
 """
 
 import argparse

@@ -116,14 +116,17 @@ class Steering:
         for group, state in zip(self._groups, states, strict=True):
             group.state = state
 
-    def meets(self, mark: int) -> bool:
-        """True if all ranks begin with the same ``mark``.
+    @property
+    def meeting(self) -> bool:
+        """True before the first step, and whenever ranks start anew, if :meth:`meets` must be asked.
 
-        With exact agreement they are asked in the first step, and whenever they start anew: who went on from another state
-        might wait for an agreement that no other rank takes part in. Without it, nothing waits before tokens have told.
+        With exact agreement, who went on from another state might wait for an agreement that no other rank takes part in. Without
+        it, nothing waits before tokens have told.
         """
-        if self._met or self._collective.rank < 0:
-            return True
+        return not self._met and self._collective.rank >= 0
+
+    def meets(self, mark: int) -> bool:
+        """True if all ranks begin with the same ``mark``."""
         self._meter.add_bytes(8)
         self._met = bool((self._gather_now(np.array([mark], np.float64)) == mark).all())
         return self._met
@@ -212,7 +215,7 @@ class Steering:
                 report.append(gain(group.wanted.gain, kept, whole))
             report.append(math.sqrt(sum(m.gradient for m in measured)) if healthy else math.nan)
             report.append(group.bytes_sent / max(1, group.steps))
-            report.extend(statistics.median(group.used[factor] or [math.nan]) for factor in sorted(group.used))
+            report.extend(statistics.median_low(group.used[factor] or [math.nan]) for factor in sorted(group.used))
         self._meter.add_bytes(8 * len(report))
         return np.array(report, np.float64)
 

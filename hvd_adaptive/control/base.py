@@ -38,8 +38,8 @@ class Observation:
         gains: at the wanted factors; empty if none was wanted, or a gradient of some rank was not finite.
         norm: Euclidean norm of the gradient before feedback; NaN if a gradient was not finite.
         bytes_sent: handed to collectives in a step, over those decided since the last observation; 0 if there was none.
-        seconds: of a step by the factor it ran at: of those since the last observation, the median on each rank. A step after one
-            at another factor does not count.
+        seconds: of a step by the factor it ran at: of those since the last observation, the (lower) median on each rank. A step
+            after one at another factor does not count.
     """
 
     step: int

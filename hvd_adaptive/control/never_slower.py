@@ -1,8 +1,9 @@
 """Never slower than not compressing: another controller steers while that pays, and the run is dense while it does not.
 
-Contract  trials time dense steps, which are stock Horovod's, and compressed ones; the faster wins. A trial takes five steps at
-          most, and one to four of them open a run. While compression pays, one follows every twenty windows, or after one as
-          soon as steps look slower than dense ones; while dense, after one window, then two, four, up to sixteen.
+Contract  trials time dense steps, which are stock Horovod's, and compressed ones; the faster wins. A trial takes six steps at
+          most and is judged in the next; one to four of them open a run. While compression pays, one follows every twenty
+          windows, or after one as soon as steps look slower than dense ones; while dense, after one window, then two, four, up
+          to sixteen.
 Source    none. GraVAC (arXiv:2305.12201) knows the throughput of dense steps, but never stays with them for it.
 """
 
@@ -14,8 +15,8 @@ from hvd_adaptive import checks
 from hvd_adaptive.control.base import DENSE, AgreementName, Controller, Decision, Observation, Wanted
 from hvd_adaptive.errors import ConfigError
 
-_DENSE_STEPS = 2
-"""In a trial; the first is not timed, for it also sends what the residual holds."""
+_DENSE_STEPS = 3
+"""In a trial; the first is not timed, for it also sends what the residual holds. Of the others the faster one counts."""
 _COMPRESSED_STEPS = 3
 """In a trial, after the dense ones; the first is not timed either."""
 _CLEAR = (2.0, 1.5, 1.25, 1.0)

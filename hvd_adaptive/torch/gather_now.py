@@ -19,6 +19,8 @@ def gather_now(collective: HorovodCollective) -> GatherNow | None:
         return None
     from mpi4py import MPI  # noqa: PLC0415 - it starts MPI where Horovod does without
 
+    if MPI.COMM_WORLD.size != collective.world:  # Horovod was given a communicator of its own
+        return None
     group = MPI.COMM_WORLD.Get_group().Incl(collective.ranks)
     communicator = MPI.COMM_WORLD.Create_group(group)
 

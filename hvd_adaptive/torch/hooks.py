@@ -64,7 +64,7 @@ class Hooks(HorovodCompressor):  # type: ignore[misc]
             # Horovod reduces in place, but what is kept back is told from what was sent.
             return sent.clone() if riding.plan.feedback.remembers else sent, _Context(place, tensor, riding)
         first = place.slot.parameter.name not in self._proven
-        sign = token.make(tensor, hvd.rank(), self._steps.current.mark if first else None)
+        sign = token.make(tensor, hvd.rank(), self._steps.mark if first else None)
         self._meter.add_bytes(sign.nbytes)
         return sign, _Context(place, tensor)
 
@@ -102,7 +102,7 @@ class Hooks(HorovodCompressor):  # type: ignore[misc]
         first_of_step = self._steps.current.means is None
         if not first_of_step and name in self._proven:
             return
-        weight = token.weight(sign, self._collective.ranks, self._steps.current.mark)
+        weight = token.weight(sign, self._collective.ranks, self._steps.mark if len(sign) == 2 else None)
         if first_of_step:
             self._weight = weight
         elif weight != self._weight:

@@ -32,7 +32,7 @@ class Step:
     """One step under way.
 
     Attributes:
-        mark: 32 bits that ranks share if they are at the same step, with the same controller's state.
+        mark: what :attr:`Steps.mark` told.
         arrived: names of the parameters whose gradients came.
         returned: how many were given back.
         plans: of this step, by unit, as soon as they are decided.
@@ -40,7 +40,7 @@ class Step:
         untouched: what Horovod made of gradients that were left as they were, by unit.
     """
 
-    mark: int = 0
+    mark: int | None = None
     arrived: set[str] = field(default_factory=set)
     returned: int = 0
     plans: dict[int, UnitPlan] = field(default_factory=dict)
@@ -92,6 +92,13 @@ class Steps:
             return None
         return {"states": self._steering.first_states, "empty": [plan.unit.name for plan in self._plans]}
 
+    @property
+    def mark(self) -> int:
+        """32 bits that ranks share if they are at the same step, with the same controller's state as the step began."""
+        if self.current.mark is None:
+            self.current.mark = zlib.crc32(repr((self.done, self.control)).encode())
+        return self.current.mark
+
     def arrive(self, name: str) -> None:
         """Note that the gradient of ``name`` came.
 
@@ -109,9 +116,8 @@ class Steps:
         self.current.arrived.add(name)
 
     def _begin(self) -> None:
-        self.current.mark = zlib.crc32(repr((self.done, self.control)).encode())
         if self._steering is not None:
-            if not self._steering.meets(self.current.mark):
+            if self._steering.meeting and not self._steering.meets(self.mark):
                 raise token.other_states()
             self._steering.begin(self.done)
         waits = self._steering is not None and self._steering.waits

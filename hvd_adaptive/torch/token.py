@@ -26,7 +26,7 @@ def make(like: torch.Tensor, rank: int, mark: int | None) -> torch.Tensor:
     return torch.ones(1, dtype=torch.float32, device=like.device)
 
 
-def weight(token: torch.Tensor, ranks: list[int], mark: int) -> float:
+def weight(token: torch.Tensor, ranks: list[int], mark: int | None) -> float:
     """What the mean over ``ranks`` must be multiplied with: 1 under ``op=Average``, the number of ranks under ``op=Sum``.
 
     Raises:
@@ -34,8 +34,7 @@ def weight(token: torch.Tensor, ranks: list[int], mark: int) -> float:
     """
     values = token.tolist()
     scaled = min((1.0, float(len(ranks))), key=lambda legal: abs(legal - values[0]))
-    mean = sum(_code(rank, mark) for rank in ranks) / len(ranks)
-    same_ranks = len(values) == 1 or abs(values[1] / values[0] - mean) < 1e-9
+    same_ranks = mark is None or abs(values[1] / values[0] - sum(_code(rank, mark) for rank in ranks) / len(ranks)) < 1e-9
     if abs(scaled - values[0]) > _TOLERANCE * scaled or not same_ranks:
         raise other_ranks(ranks)
     return scaled

@@ -14,6 +14,8 @@ from hvd_adaptive import ConfigError, Fixed, GraVAC, WarmUp
 from hvd_adaptive.control import DENSE, Controller, Decision, NeverSlower, Observation, Wanted
 
 WINDOW = 100
+TRIAL = 6
+"""Steps: three dense ones, then three compressed ones."""
 INNERS = {"GraVAC": GraVAC(window=WINDOW).prepared(), "Fixed": NeverSlower(Fixed(1000), 1000, WINDOW)}
 every_inner = pytest.mark.parametrize("controller", INNERS.values(), ids=INNERS)
 
@@ -44,15 +46,15 @@ def run(controller, steps, seconds, caplog=None):
 
 
 def trials(decisions):
-    """Steps at which one began, counting those that follow each other without a pause as several of five."""
-    return [i for i in range(len(decisions)) if decisions[i].branch == "trial" and decisions[i].factor == DENSE][::2]
+    """Steps at which one began, counting those that follow each other without a pause as several."""
+    return [i for i in range(len(decisions)) if decisions[i].branch == "trial" and decisions[i].factor == DENSE][::3]
 
 
 @every_inner
-def test_where_compression_pays_by_far_two_steps_are_dense(controller, caplog):
+def test_where_compression_pays_by_far_three_steps_are_dense(controller, caplog):
     decisions, _, _ = run(controller, 1500, machine(1.0, 0.3))
-    assert [(d.factor, d.branch) for d in decisions[:5]] == [(1, "trial")] * 2 + [(1000, "trial")] * 3
-    assert not any(d.factor == DENSE for d in decisions[2:])
+    assert [(d.factor, d.branch) for d in decisions[:TRIAL]] == [(1, "trial")] * 3 + [(1000, "trial")] * 3
+    assert not any(d.factor == DENSE for d in decisions[3:])
     assert not caplog.records
 
 
@@ -62,7 +64,7 @@ def test_where_it_pays_a_trial_follows_every_twenty_windows(controller):
     begun = trials(decisions)
     assert len(begun) == 3
     assert 20 * WINDOW <= begun[1] - begun[0] <= 21 * WINDOW
-    assert sum(d.factor == DENSE for d in decisions) == 6  # steered steps are compared, so nothing else is tried
+    assert sum(d.factor == DENSE for d in decisions) == 9  # steered steps are compared, so nothing else is tried
 
 
 @every_inner
@@ -86,9 +88,9 @@ def test_trials_of_a_dense_run_become_rare(controller):
     )
     stretches = [1, 2, 4, 8, 16, 16, 16, 16]
     first = next(i for i in range(len(decisions)) if decisions[i].branch == "faster dense")
-    assert first == 6  # five of the trial, and one in which all ranks learn of it
+    assert first == TRIAL + 1  # one in which all ranks learn of it
     for pause, windows in zip(pauses, stretches[1:], strict=True):
-        assert windows * WINDOW <= pause <= windows * WINDOW + 12
+        assert windows * WINDOW <= pause <= windows * WINDOW + 2 * (TRIAL + 1)
 
 
 @every_inner
@@ -99,7 +101,7 @@ def test_what_is_not_clear_takes_four_trials_at_most(controller, ratio):
         begun = trials(decisions)
         expected = 1 if max(ratio, 1 / ratio) > 2.3 else 2 if max(ratio, 1 / ratio) > 1.7 else 4
         assert len(begun) <= expected
-        assert all(d.branch != "trial" for d in decisions[begun[-1] + 5 :])
+        assert all(d.branch != "trial" for d in decisions[begun[-1] + TRIAL :])
         if not 0.95 < ratio < 1.06:
             assert (decisions[59].branch == "faster dense") == (ratio > 1)
 
@@ -124,10 +126,10 @@ def test_how_many_trials_settle_it_by_hand(ratios, dense):
     controller = NeverSlower(Fixed(100), 100, WINDOW)
     state, step = controller.start(), 0
     for number, ratio in enumerate(ratios):
-        assert [controller.decide(state, step + i).branch for i in range(5)] == ["trial"] * 5
-        assert [controller.wants(state, step + i) for i in range(6)] == [None] * 5 + [Wanted()]
-        state = controller.observe(state, Observation(step + 6, seconds={1.0: 1.0, 100.0: ratio}))
-        step += 6
+        assert [controller.decide(state, step + i).branch for i in range(TRIAL)] == ["trial"] * TRIAL
+        assert [controller.wants(state, step + i) for i in range(TRIAL + 1)] == [None] * TRIAL + [Wanted()]
+        state = controller.observe(state, Observation(step + TRIAL + 1, seconds={1.0: 1.0, 100.0: ratio}))
+        step += TRIAL + 1
         settled = number == len(ratios) - 1
         assert (state["phase"] != "trial") == settled
     assert state["phase"] == ("dense" if dense else "steered")
@@ -141,7 +143,7 @@ def test_steered_steps_slower_than_dense_end_in_a_dense_stretch(caplog):
     decisions, _, _ = run(NeverSlower(inner, 1000, WINDOW), 600, lambda _, factor: seconds[factor])
     steered = [i for i, d in enumerate(decisions) if d.branch == "warm-up"]
     dense = [i for i, d in enumerate(decisions) if d.branch == "faster dense"]
-    assert steered[0] == 5
+    assert steered[0] == TRIAL
     assert WINDOW <= dense[0] <= WINDOW + 20  # looks are believed after one window at the earliest
     assert len(dense) >= WINDOW - 20
     assert ["does not pay here: a step takes 1.4 s compressed, 1 s dense" in r.getMessage() for r in caplog.records] == [True]
@@ -149,17 +151,17 @@ def test_steered_steps_slower_than_dense_end_in_a_dense_stretch(caplog):
 
 def test_three_looks_in_a_row_make_a_trial_and_fewer_do_not():
     controller = NeverSlower(Fixed(100), 100, WINDOW)
-    state = controller.observe(controller.start(), Observation(6, seconds={1.0: 1.0, 100.0: 0.4}))
+    state = controller.observe(controller.start(), Observation(TRIAL + 1, seconds={1.0: 1.0, 100.0: 0.4}))
     due = state["trial"]
-    assert due == 6 + 20 * WINDOW
-    for step, taken in enumerate([1.2, 1.2, 1.0, 1.2, 1.2, 1.05, 1.2, 1.2], 7):
+    assert due == TRIAL + 1 + 20 * WINDOW
+    for step, taken in enumerate([1.2, 1.2, 1.0, 1.2, 1.2, 1.05, 1.2, 1.2], TRIAL + 2):
         state = controller.observe(state, Observation(step, seconds={100.0: taken}))
         assert state["trial"] == due
     state = controller.observe(state, Observation(15, seconds={100.0: 1.2}))
-    assert state["trial"] == 6 + WINDOW  # within a window of the last trial none follows
+    assert state["trial"] == TRIAL + 1 + WINDOW  # within a window of the last trial none follows
     for step in (16, 17):
         state = controller.observe(state, Observation(step, seconds={100.0: 1.2}))
-        assert state["trial"] == 6 + WINDOW
+        assert state["trial"] == TRIAL + 1 + WINDOW
     state = {**state, "trial": due}
     state = controller.observe(state, Observation(500, seconds={100.0: 1.2}))
     assert state["trial"] == 500
@@ -209,17 +211,17 @@ class Watching(Controller):
 def test_while_dense_nothing_is_wanted_and_the_other_is_not_told():
     controller = NeverSlower(Watching(), 100, WINDOW)
     decisions, wants, _ = run(controller, 90, machine(1.0, 3.0))
-    assert wants == [False] * 5 + [True] + [False] * 84
-    assert [d.branch for d in decisions[5:8]] == ["inner", "faster dense", "faster dense"]
+    assert wants == [False] * TRIAL + [True] + [False] * (89 - TRIAL)
+    assert [d.branch for d in decisions[TRIAL : TRIAL + 3]] == ["inner", "faster dense", "faster dense"]
     decisions, wants, _ = run(controller, 90, machine(1.0, 0.2))
-    assert wants == [False] * 5 + [True] * 85
+    assert wants == [False] * TRIAL + [True] * (90 - TRIAL)
 
 
 def test_of_a_trial_the_other_is_not_told():
     controller = NeverSlower(Watching(), 100, WINDOW)
-    state = controller.observe(controller.start(), Observation(6, gains=(0.5,), seconds={1.0: 1.0, 100.0: 0.1}))
+    state = controller.observe(controller.start(), Observation(TRIAL + 1, gains=(0.5,), seconds={1.0: 1.0, 100.0: 0.1}))
     assert (state["inner"], state["phase"]) == (1, "steered")
-    assert controller.observe(state, Observation(7, gains=(0.5,)))["inner"] == 2
+    assert controller.observe(state, Observation(TRIAL + 2, gains=(0.5,)))["inner"] == 2
 
 
 def test_times_that_are_not_known_settle_nothing():
@@ -233,9 +235,9 @@ def test_what_the_other_says_is_said():
             return (f"told {state} times",)
 
     controller = NeverSlower(Saying(), 100, WINDOW)
-    state = controller.observe(controller.start(), Observation(6, seconds={1.0: 1.0, 100.0: 0.1}))
+    state = controller.observe(controller.start(), Observation(TRIAL + 1, seconds={1.0: 1.0, 100.0: 0.1}))
     assert controller.says(state) == ("told 1 times",)
-    state = controller.observe(controller.start(), Observation(6, seconds={1.0: 1.0, 100.0: 3.0}))
+    state = controller.observe(controller.start(), Observation(TRIAL + 1, seconds={1.0: 1.0, 100.0: 3.0}))
     assert controller.says(state)[0] == "told 1 times"
     assert "does not pay" in controller.says(state)[1]
 
@@ -243,7 +245,7 @@ def test_what_the_other_says_is_said():
 def test_observing_leaves_the_state_alone():
     controller = GraVAC(window=WINDOW).prepared()
     start = controller.start()
-    controller.observe(start, Observation(6, gains=(1.0,) * 5, seconds={1.0: 1.0, 1000.0: 0.1}))
+    controller.observe(start, Observation(TRIAL + 1, gains=(1.0,) * 5, seconds={1.0: 1.0, 1000.0: 0.1}))
     assert start == controller.start()
 
 
