@@ -7,13 +7,17 @@ Lines     L6-L10 two levels of compression   :mod:`hvd_adaptive.compress.ranking
           L11-L25 the three branches         :meth:`GraVAC.decide`; dense is :data:`hvd_adaptive.control.DENSE`
           L29-L30 compression throughput     :meth:`GraVAC.observe`
           L32-L41 CheckGraVAC                :meth:`GraVAC._check`
-Differs   - Ranks agree: gains and times are means over ranks, and what is observed counts from the next step on, or with
+Differs   - The gain is that of the gradient before feedback, unless ``gain="energy"`` asks for the paper's, which falls with what
+            the residual holds, though that is still delivered; docs/gravac.md has the figures.
+          - Ranks agree: gains and times are means over ranks, and what is observed counts from the next step on, or with
             ``agreement="exact"`` before anything is sent. The paper decides on each rank by itself.
           - ``look_ahead``: all factors' gains are known at once, so the largest one that keeps epsilon is taken. The paper tries
             one candidate a window.
           - Where prose and pseudocode part, ``reading`` chooses. Prose: the smallest factor rises to the candidate just
             evaluated, and the lower of two saturated factors is kept. Pseudocode: L33 moves on before L35 raises, L38 takes the
             factor of the second highest throughput, and dense steps have a throughput, too.
+          - With ``look_ahead``, throughputs count for the window they were measured in, so that factors above the ideal one get
+            another chance; as in the paper, they never do without.
           - Factors end at ``max_factor``; the ideal factor is never below the smallest.
           - Throughput is smoothed by factor (L30 keeps one sample), counts steps instead of samples, and its time is the whole
             step's, with everything that was measured in it.
@@ -76,7 +80,8 @@ class GraVAC(Controller):
         omega: relative difference of gains, and of throughputs, that counts as none, above 0.
         window: steps between changes of the range of factors.
         policy: how factors grow, ``"exponential"`` or ``"geometric"``.
-        gain: ``"energy"`` as in the paper, ``"norm"`` or ``"raw"``; see :mod:`hvd_adaptive.control.gain`.
+        gain: ``"raw"``, of the gradient before feedback; ``"energy"`` as in the paper, or ``"norm"``; see
+            :mod:`hvd_adaptive.control.gain`.
         agreement: ``"lagged"`` costs no time, for a step's observations travel beside its gradients and count from the next one
             on; ``"exact"`` waits for them before it sends.
         smoothing: weight of the newest gain, above 0, up to 1; None for N/100 of N ranks.
@@ -96,7 +101,7 @@ class GraVAC(Controller):
     omega: float = 0.01
     window: int = 500
     policy: PolicyName = "exponential"
-    gain: GainName = "energy"
+    gain: GainName = "raw"
     agreement: AgreementName = "lagged"
     smoothing: float | None = None
     per_unit: bool = False
@@ -218,7 +223,9 @@ class GraVAC(Controller):
             checked["candidate"] = min(self.max_factor, checked["low"] * multiple(self.policy, scale))
         stay = ideal(state["speeds"], self.omega, self.reading)
         checked["cap"] = None if stay is None else max(checked["low"], stay)
-        if checked["cap"] is not None and not self.look_ahead:
+        if self.look_ahead:
+            checked["speeds"] = {}
+        elif checked["cap"] is not None:
             checked["candidate"] = checked["cap"]
         return checked
 

@@ -67,6 +67,10 @@ class Steps:
         self._steering = steering
         self._meter = meter
         self.memories = Memories(plans)
+        self._widened = {
+            number for number, plan in enumerate(plans) if any(slot.parameter.dtype == "bfloat16" for slot in plan.unit.slots)
+        }
+        """Units with gradients of a dtype that Horovod cannot reduce."""
         self._decided: dict[int, tuple[float, UnitPlan]] = {}
         self.restart()
 
@@ -147,7 +151,7 @@ class Steps:
     def leaves_untouched(self, place: Place) -> bool:
         """True if Horovod's own allreduce carries the gradient itself."""
         plan = self.current.plans.get(place.unit)
-        if plan is None or place.slot.parameter.dtype == "bfloat16":
+        if plan is None or place.unit in self._widened:
             return False
         if self._steering is None or plan.dense:
             return plan.untouched

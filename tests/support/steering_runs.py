@@ -15,6 +15,7 @@ def gravac(**changes: Any) -> GraVAC:
         "min_factor": 4,
         "max_factor": 64,
         "epsilon": 0.5,
+        "gain": "energy",
         "omega": 1e-12,
         "window": 10,
         "every": 4,
