@@ -24,7 +24,7 @@ from tasks import TASKS
 
 QUICK = {"fashion": 600, "kjv": 120}
 """Steps."""
-EVALUATIONS = {False: 12, True: 4}
+EVALUATIONS = {False: 9, True: 4}
 """Of each run, by whether it is quick; in short runs, one in ten steps at most."""
 
 

@@ -59,7 +59,7 @@ class Task(ABC):
 class Fashion(Task):
     """843,658 parameters, 32 images a rank; accuracy in per cent."""
 
-    lr, clip, steps, window, measure, better = 0.1, None, 1200, 50, "accuracy", 1
+    lr, clip, steps, window, measure, better = 0.1, None, 900, 50, "accuracy", 1
 
     def __init__(self) -> None:
         self.train, self.test = (self._load(part) for part in ("train", "t10k"))
@@ -115,7 +115,7 @@ class Language(nn.Module):
 class KingJames(Task):
     """5,474,219 parameters, 16 pieces of 20 words a rank; perplexity."""
 
-    lr, clip, steps, window, measure, better = 4.0, 5.0, 300, 25, "perplexity", -1
+    lr, clip, steps, window, measure, better = 4.0, 5.0, 200, 25, "perplexity", -1
     length, rows, width, thinned = 20, 16, 256, 4
 
     def __init__(self) -> None:

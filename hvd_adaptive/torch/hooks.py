@@ -79,17 +79,18 @@ class Hooks(HorovodCompressor):  # type: ignore[misc]
                 raise token.other_ranks(self._collective.ranks)
             self._check_complete(step.arrived)
             self._steps.all_sent()
-        gradient = self._decompress(tensor, ctx)
+        gradient = self._leave(tensor, ctx) if ctx.untouched else self._decompress(tensor, ctx)
         step.returned += 1
         if step.returned == len(step.arrived):
             self._steps.finish()
         return gradient
 
+    def _leave(self, tensor: torch.Tensor, ctx: _Context) -> torch.Tensor:
+        mean = self._steps.give_untouched(ctx.place, tensor)
+        return mean if ctx.gradient.is_contiguous() else shaped_like(mean, ctx.gradient)
+
     @torch.no_grad()
     def _decompress(self, tensor: torch.Tensor, ctx: _Context) -> torch.Tensor:
-        if ctx.untouched:
-            mean = self._steps.give_untouched(ctx.place, tensor)
-            return mean if ctx.gradient.is_contiguous() else shaped_like(mean, ctx.gradient)
         if ctx.riding is not None:
             mean = self._steps.give_ridden(ctx.place, ctx.riding, tensor)
         else:

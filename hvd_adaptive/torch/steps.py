@@ -36,6 +36,7 @@ class Step:
         arrived: names of the parameters whose gradients came.
         returned: how many were given back.
         plans: of this step, by unit, as soon as they are decided.
+        bare: units whose gradients are left as they are.
         ready: units that wait until all ranks agree.
         untouched: what Horovod made of gradients that were left as they were, by unit.
     """
@@ -44,6 +45,7 @@ class Step:
     arrived: set[str] = field(default_factory=set)
     returned: int = 0
     plans: dict[int, UnitPlan] = field(default_factory=dict)
+    bare: set[int] = field(default_factory=set)
     arrivals: dict[int, Arrivals] = field(default_factory=lambda: defaultdict(Arrivals))
     ready: dict[int, Ready] = field(default_factory=dict)
     flights: dict[int, Flight] = field(default_factory=dict)
@@ -137,7 +139,12 @@ class Steps:
             if before is None or before[0] != decision.factor:
                 self._decided[number] = decision.factor, plan.at(decision.factor)
             plan = self._decided[number][1]
+            bare = decision.factor == DENSE and self._steering.wanted(number) is None and self.memories.is_empty(number)
+        else:
+            bare = plan.untouched
         self.current.plans[number] = plan
+        if bare and number not in self._widened and number not in self.current.ready:
+            self.current.bare.add(number)
 
     def _decision(self, number: int) -> Decision:
         decision = None if self._steering is None else self._steering.decision(number)
@@ -150,13 +157,7 @@ class Steps:
 
     def leaves_untouched(self, place: Place) -> bool:
         """True if Horovod's own allreduce carries the gradient itself."""
-        plan = self.current.plans.get(place.unit)
-        if plan is None or place.unit in self._widened:
-            return False
-        if self._steering is None or plan.dense:
-            return plan.untouched
-        dense = self._decision(place.unit).factor == DENSE and self._steering.wanted(place.unit) is None
-        return dense and self.memories.is_empty(place.unit)
+        return place.unit in self.current.bare
 
     def take(self, place: Place, gradient: torch.Tensor) -> Flight | None:
         """Absorb a gradient; if it completes its unit, launch it, and send it unless it rides on an allreduce of the caller's.
