@@ -6,9 +6,7 @@ dtype of a payload's, so Horovod fuses the two.
 
 import logging
 import math
-import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,9 +14,9 @@ import numpy.typing as npt
 
 from hvd_adaptive import checks
 from hvd_adaptive.collective import Collective
-from hvd_adaptive.control import Controller, Decision, Observation, Wanted
-from hvd_adaptive.control.gain import gain
+from hvd_adaptive.control import Controller, Decision, Wanted
 from hvd_adaptive.errors import ConfigError
+from hvd_adaptive.group import Group
 from hvd_adaptive.measure import Measured
 from hvd_adaptive.monitor import Meter
 from hvd_adaptive.ops import Ops
@@ -29,33 +27,6 @@ GatherNow: TypeAlias = Callable[[Floats], Floats]
 """``f64[m]`` of this rank to ``f64[ranks * m]`` of all in rank order, at once."""
 
 logger = logging.getLogger("hvd_adaptive")
-
-
-@dataclass
-class _Group:
-    """Units that are decided for together.
-
-    Attributes:
-        units: their numbers.
-        state: the controller's.
-        wanted: of the step under way.
-        decision: for it; None while it waits for what is observed first.
-        measured: by unit, in it.
-        used: seconds of steps by the factor they ran at, since the last observation.
-        last: the factor of the last step.
-        steps: decided since the last observation.
-        bytes_sent: by this rank in them.
-    """
-
-    units: tuple[int, ...]
-    state: Any
-    wanted: Wanted | None = None
-    decision: Decision | None = None
-    measured: dict[int, Measured] = field(default_factory=dict)
-    used: dict[float, list[float]] = field(default_factory=dict)
-    last: float | None = None
-    steps: int = 0
-    bytes_sent: int = 0
 
 
 class Steering:
@@ -85,6 +56,7 @@ class Steering:
         self._ops = ops
         self._collective = collective
         self._meter = meter
+        self._plans = plans
         self._name = f"{label}.observed"
         self._exact = self._controller.agreement == "exact"
         self._gather_now = gather_now or self._gather
@@ -94,7 +66,7 @@ class Steering:
 
     def restart(self) -> None:
         """Forget everything observed."""
-        self._groups = [_Group(units, self._controller.start()) for units in self._units]
+        self._groups = [Group(units, self._controller.start()) for units in self._units]
         self._of = {number: group for group in self._groups for number in group.units}
         self._handle: Any = None
         self._sent = self._meter.bytes_sent
@@ -194,7 +166,7 @@ class Steering:
                 group.bytes_sent += bytes_sent - self._sent
         self._sent = bytes_sent
 
-    def _decide(self, group: _Group, step: int) -> Decision:
+    def _decide(self, group: Group, step: int) -> Decision:
         decision, name = self._controller.decide(group.state, step), type(self._controller).__name__
         if not isinstance(decision, Decision):
             raise ConfigError(f"{name} decided: this must be a decision such as Decision(100.0), got {decision!r}")
@@ -203,21 +175,9 @@ class Steering:
 
     def _report(self) -> Floats:
         """What this rank observed, for every group of which something is wanted."""
-        report: list[float] = []
-        for group in self._groups:
-            if group.wanted is None:
-                continue
-            measured = group.measured.values()
-            healthy = len(measured) == len(group.units) and all(len(m.kept) == len(group.wanted.factors) for m in measured)
-            whole = sum(m.whole for m in measured) if healthy else math.nan
-            for number in range(len(group.wanted.factors)):
-                kept = sum(m.kept[number] for m in measured) if healthy else math.nan
-                report.append(gain(group.wanted.gain, kept, whole))
-            report.append(math.sqrt(sum(m.gradient for m in measured)) if healthy else math.nan)
-            report.append(group.bytes_sent / max(1, group.steps))
-            report.extend(statistics.median_low(group.used[factor] or [math.nan]) for factor in sorted(group.used))
-        self._meter.add_bytes(8 * len(report))
-        return np.array(report, np.float64)
+        numbers = [number for group in self._groups if group.wanted is not None for number in group.told(group.wanted)]
+        self._meter.add_bytes(8 * len(numbers))
+        return np.array(numbers, np.float64)
 
     def _observe(self, observed: Floats, step: int) -> None:
         """All ranks' reports, the same on each, to the controllers."""
@@ -227,22 +187,11 @@ class Steering:
         for group in self._groups:
             if group.wanted is None:
                 continue
-            gains = tuple(next(means) for _ in group.wanted.factors)
-            norm, bytes_sent = next(means), next(means)
-            seconds = {factor: next(means) for factor in sorted(group.used)}
-            observation = Observation(
-                step=step + 1,
-                ranks=ranks,
-                gains=gains if all(map(math.isfinite, gains)) else (),
-                norm=norm,
-                bytes_sent=bytes_sent,
-                seconds={factor: taken for factor, taken in seconds.items() if math.isfinite(taken)},
-            )
-            group.state = self._controller.observe(group.state, observation)
-            group.used, group.steps, group.bytes_sent = {}, 0, 0
+            group.state = self._controller.observe(group.state, group.observed(group.wanted, means, step + 1, ranks))
             if self._collective.rank == 0:
+                which = f", unit {self._plans[group.units[0]].unit.name!r}" if self._controller.per_unit else ""
                 for text in self._controller.says(group.state):
-                    logger.warning("step %d: %s", step + 1, text)
+                    logger.warning("step %d%s: %s", step + 1, which, text)
 
     def _gather(self, own: Floats) -> Floats:
         words = self._ops.from_numpy(own.view(np.int64))

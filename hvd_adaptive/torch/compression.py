@@ -23,7 +23,8 @@ from hvd_adaptive.torch.collective import HorovodCollective
 from hvd_adaptive.torch.gather_now import gather_now
 from hvd_adaptive.torch.hooks import Hooks
 from hvd_adaptive.torch.parameters import Finder, NamedParameters, checked, described, role
-from hvd_adaptive.torch.steps import Place, Steps
+from hvd_adaptive.torch.step import Place
+from hvd_adaptive.torch.steps import Steps
 
 _built = defaultdict[int, int](int)
 """How many objects were built by the number of their process set; it names their collectives."""

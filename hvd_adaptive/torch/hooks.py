@@ -13,7 +13,8 @@ from hvd_adaptive.monitor import Meter
 from hvd_adaptive.torch import token
 from hvd_adaptive.torch.collective import HorovodCollective
 from hvd_adaptive.torch.parameters import Finder, shaped_like
-from hvd_adaptive.torch.steps import Place, Steps
+from hvd_adaptive.torch.step import Place
+from hvd_adaptive.torch.steps import Steps
 
 
 @dataclass(frozen=True)
