@@ -3,7 +3,7 @@
     horovodrun -np 2 python examples/torch_gravac.py
     horovodrun -np 2 python examples/torch_gravac.py --epsilon 0.7 --probe-dense
 
-The plain SGD without momentum is meant: what waits in a residual would overshoot under momentum. On one machine compression does
+Plain SGD without momentum is intended: what waits in a residual would overshoot with it. On one machine compression does
 not pay, so with ``--probe-dense``, GraVAC's default, the run soon goes dense and says so; here it is off, to see factors change.
 """
 
@@ -84,6 +84,8 @@ def train(args: argparse.Namespace) -> None:
     images, labels = dataset.tensors
     whole = args.batch_size * hvd.size()
     steps = len(labels) // whole
+    if args.epochs < 1:
+        sys.exit(f"error: --epochs must be at least 1, got {args.epochs}")
     if not steps:
         sys.exit(f"error: {len(labels)} images are less than one batch of {args.batch_size} for each of {hvd.size()} ranks")
     seconds = 0.0

@@ -28,7 +28,7 @@ class StepRecord:
         bytes_sent: handed to collectives by this rank.
         bytes_dense: what stock Horovod would have been handed.
         finite: False if the result holds NaN or infinity, because a gradient of some rank did; a residual is then as before.
-            A gradient that the method itself leaves untouched is not looked at.
+            A gradient that is left untouched, by the method or in a dense stretch, is not looked at.
         branch: why the controller took this factor; empty without one.
         candidate: the factor it tries out, if any.
         gains: smoothed, by factor, as the controller saw them.

@@ -186,6 +186,11 @@ def build(parameters: Sequence[Parameter], scope: Scope, options: Options, ranks
     plans = [UnitPlan(unit, compressor, exchange, feedback) for unit in scope(compressed)]
     if options.feedback is True and plans:
         _check_contraction(compressor, max(plan.unit.size for plan in plans))
+        if options.controller is not None and not compressor.biased:
+            raise ConfigError(
+                f"feedback=True: at a controller's factors the error of {compressor!r} may exceed the gradient, so a residual "
+                "would grow from step to step; leave feedback out, for the method is unbiased (feedback=Residual() insists)"
+            )
     taken = {plan.unit.name for plan in plans}
     watched = not all(plan.untouched for plan in plans)
     for unit in layer_wise(dense):

@@ -69,6 +69,7 @@ class Steering:
         self._groups = [Group(units, self._controller.start()) for units in self._units]
         self._of = {number: group for group in self._groups for number in group.units}
         self._handle: Any = None
+        self._heard = False
         self._sent = self._meter.bytes_sent
         self._met = not self._exact
 
@@ -90,10 +91,10 @@ class Steering:
 
     @property
     def meeting(self) -> bool:
-        """True before the first step, and whenever ranks start anew, if :meth:`meets` must be asked.
+        """True before the first step, and whenever all ranks start anew, if :meth:`meets` must be asked.
 
         With exact agreement, who went on from another state might wait for an agreement that no other rank takes part in. Without
-        it, nothing waits before tokens have told.
+        it, tokens tell, where any travel.
         """
         return not self._met and self._collective.rank >= 0
 
@@ -141,6 +142,13 @@ class Steering:
         words = self._ops.from_numpy(self._report().view(np.int64))
         self._handle = self._collective.start("gather", words, self._name)
 
+    def hear(self, step: int) -> None:
+        """Wait for what :meth:`report` started, and let the controllers know."""
+        if self._handle is not None:
+            observed = self._ops.to_numpy(self._collective.wait(self._handle)).view(np.float64)
+            self._handle, self._heard = None, True
+            self._observe(observed, step)
+
     def end(self, step: int, seconds: float | None, bytes_sent: int) -> None:
         """A step ends, after ``step`` steps before it.
 
@@ -149,11 +157,8 @@ class Steering:
             seconds: that it took; None if it is not known.
             bytes_sent: by this rank in all steps so far.
         """
-        told = self._handle is not None
-        if told:
-            observed = self._ops.to_numpy(self._collective.wait(self._handle)).view(np.float64)
-            self._handle = None
-            self._observe(observed, step)
+        self.hear(step)
+        told, self._heard = self._heard, False
         for group in self._groups:
             factor = group.decision.factor if group.decision is not None else None
             if factor is not None:
@@ -184,14 +189,17 @@ class Steering:
         ranks = self._collective.size
         columns = observed.reshape(ranks, -1).T.tolist()
         means = iter([math.fsum(column) / ranks for column in columns])  # exact sums, so no order and no machine matters
+        said: dict[str, list[Group]] = {}
         for group in self._groups:
             if group.wanted is None:
                 continue
             group.state = self._controller.observe(group.state, group.observed(group.wanted, means, step + 1, ranks))
-            if self._collective.rank == 0:
-                which = f", unit {self._plans[group.units[0]].unit.name!r}" if self._controller.per_unit else ""
-                for text in self._controller.says(group.state):
-                    logger.warning("step %d%s: %s", step + 1, which, text)
+            for text in self._controller.says(group.state):
+                said.setdefault(text, []).append(group)
+        for text, groups in said.items() if self._collective.rank == 0 else ():
+            more = f" and {len(groups) - 1} more" if len(groups) > 1 else ""
+            which = f", unit {self._plans[groups[0].units[0]].unit.name!r}{more}" if self._controller.per_unit else ""
+            logger.warning("step %d%s: %s", step + 1, which, text)
 
     def _gather(self, own: Floats) -> Floats:
         words = self._ops.from_numpy(own.view(np.int64))

@@ -374,7 +374,7 @@ def test_messages_name_the_unit_that_was_decided_for(caplog):
     plans = [SimpleNamespace(dense=False, unit=SimpleNamespace(name=name)) for name in ("conv", "fc")]
     steering = Steering(Telling(per_unit=True), plans, OPS, Alone(), "test", Meter())
     drive(steering, 0, 1, lambda *_: Measured((1.0, 1.0), 1.0, 1.0), units=2)
-    assert [record.getMessage() for record in caplog.records] == ["step 1, unit 'conv': 1 seen", "step 1, unit 'fc': 1 seen"]
+    assert [record.getMessage() for record in caplog.records] == ["step 1, unit 'conv' and 1 more: 1 seen"]
 
 
 def test_reports_are_counted_as_sent():

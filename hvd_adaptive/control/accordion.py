@@ -1,7 +1,7 @@
 """Accordion: compress little while the gradient's norm changes quickly, much while it does not.
 
-Contract  the factor is ``low`` in the first window, and after one whose mean gradient norm differs from the one before by the
-          threshold or more, relative; else ``high``.
+Contract  the factor is ``low`` until two windows can be compared, and after one whose mean gradient norm differs from that of the
+          one before by the threshold or more, relative; else ``high``.
 Source    Agarwal et al. 2021, "Accordion: Adaptive Gradient Communication via Critical Learning Regime Identification",
           arXiv:2010.16248.
 Differs   the norm is the mean over ranks of each step's, averaged over a window, not that of gradients added up over an epoch,

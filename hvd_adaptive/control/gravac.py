@@ -173,11 +173,15 @@ class GraVAC(Controller):
         seen: _State = {**state, "says": (), "seen": min(self.every, state["seen"] + 1)}
         if observation.gains:
             seen["gains"] = self._smoothed(state, observation)
-        dense = self.decide(state, observation.step).branch == "dense" and state["best"] is not None
+        ran = seen if self.agreement == "exact" else state  # what the step that was observed is decided by
+        dense = self.decide(ran, observation.step).branch == "dense" and state["best"] is not None
         seen["best"] = max(state["best"] or 0.0, seen["gains"].get(state["low"], 0.0)) if dense else None
         seen["speeds"] = self._timed(seen, observation)
         window = observation.step // self.window
-        return seen if window == state["window"] else self._check({**seen, "window": window, "best": 0.0}, seen["best"])
+        if window == state["window"]:
+            return seen
+        best = seen["best"] if window == state["window"] + 1 else None  # else not all of its steps were observed
+        return self._check({**seen, "window": window, "best": 0.0}, best)
 
     def says(self, state: _State) -> tuple[str, ...]:
         return state["says"]

@@ -1,7 +1,7 @@
 """Never slower than not compressing: another controller steers while that pays, and the run is dense while it does not.
 
-Contract  trials time dense steps, which are stock Horovod's, and compressed ones; the faster wins. A trial takes six steps at
-          most and is judged in the next; one to four of them open a run. While compression pays, one follows every twenty
+Contract  trials time dense steps, which are stock Horovod's, and compressed ones; the faster wins. A trial takes six steps and
+          is judged in the next; one to four of them open a run. While compression pays, one follows every twenty
           windows, or after one as soon as steps look slower than dense ones; while dense, after one window, then two, four, up
           to sixteen.
 Source    none. GraVAC (arXiv:2305.12201) knows the throughput of dense steps, but never stays with them for it.
@@ -18,7 +18,8 @@ from hvd_adaptive.errors import ConfigError
 _DENSE_STEPS = 3
 """In a trial; the first is not timed, for it also sends what the residual holds. Of the others the faster one counts."""
 _COMPRESSED_STEPS = 3
-"""In a trial, after the dense ones; the first is not timed either."""
+"""In a trial, after the dense ones; timed likewise."""
+_STEPS = _DENSE_STEPS + _COMPRESSED_STEPS
 _CLEAR = (2.0, 1.5, 1.25, 1.0)
 """Ratio of seconds that settles it after one trial, two, ...; any does where a later trial confirms an earlier one."""
 _LOOKS = 3
@@ -42,6 +43,7 @@ class _State(TypedDict):
         dense: seconds of dense steps, by trial.
         compressed: seconds of steps at the largest factor, by trial.
         looks: seconds of steered steps, the last few.
+        suspect: the trial is called for by looks, so it times what the other controller decides, not the largest factor.
         stretch: windows of the next dense stretch.
         said: a dense stretch was announced.
         says: of the last observation.
@@ -53,6 +55,7 @@ class _State(TypedDict):
     dense: list[float]
     compressed: list[float]
     looks: list[float]
+    suspect: bool
     stretch: int
     said: bool
     says: tuple[str, ...]
@@ -97,6 +100,7 @@ class NeverSlower(Controller):
             "dense": [],
             "compressed": [],
             "looks": [],
+            "suspect": False,
             "stretch": 1,
             "said": False,
             "says": (),
@@ -104,15 +108,15 @@ class NeverSlower(Controller):
 
     def wants(self, state: _State, step: int) -> Wanted | None:
         place = step - state["trial"]
-        if 0 <= place < _length(state) or (place < 0 and state["phase"] == "dense"):
+        if 0 <= place < _STEPS or (place < 0 and state["phase"] == "dense"):
             return None
         looks = place >= 0 or step % max(1, self.window // _OFTEN) == 0
         return self.inner.wants(state["inner"], step) or (Wanted() if looks else None)
 
     def decide(self, state: _State, step: int) -> Decision:
         place = step - state["trial"]
-        if 0 <= place < _length(state):
-            return Decision(DENSE if place < _DENSE_STEPS else self.largest, "trial")
+        if 0 <= place < _STEPS:
+            return Decision(DENSE if place < _DENSE_STEPS else self._tried(state, step), "trial")
         if place < 0 and state["phase"] == "dense":
             return Decision(DENSE, "faster dense")
         return self.inner.decide(state["inner"], step)
@@ -126,27 +130,33 @@ class NeverSlower(Controller):
             seen["inner"] = self.inner.observe(inner, observation)
             seen["says"] = self.inner.says(seen["inner"])
         if step >= state["trial"]:
-            return self._judge(seen, observation)
+            return self._judge(seen, observation, self._tried(state, step))
         if factor != DENSE and factor in observation.seconds:
             seen["looks"] = [*state["looks"], observation.seconds[factor]][-_LOOKS:]
             slow = [seconds > _SLOWER * statistics.median(state["dense"]) for seconds in seen["looks"]]
             if len(slow) == _LOOKS and all(slow) and state["trial"] - observation.step > self.window:  # else it is near anyway
                 seen["trial"] = max(observation.step, state["trial"] - (_SELDOM - 1) * self.window)
+                seen["suspect"] = True
         return seen
 
     def says(self, state: _State) -> tuple[str, ...]:
         return state["says"]
 
-    def _judge(self, state: _State, observation: Observation) -> _State:
+    def _tried(self, state: _State, step: int) -> float:
+        """The factor that a trial times."""
+        factor = self.inner.decide(state["inner"], step).factor
+        return factor if state["suspect"] and factor != DENSE else self.largest
+
+    def _judge(self, state: _State, observation: Observation, tried: float) -> _State:
         """After a trial: which is faster, or one more."""
         seconds, step = observation.seconds, observation.step
         dense, compressed = list(state["dense"]), list(state["compressed"])
         first = state["phase"] != "trial"
         if first:
             dense, compressed = [], []
-        if DENSE in seconds and (state["looks"] or self.largest in seconds):
+        if DENSE in seconds and tried in seconds:
             dense.append(seconds[DENSE])
-            compressed.append(statistics.median(state["looks"]) if state["looks"] else seconds[self.largest])
+            compressed.append(seconds[tried])
         judged: _State = {**state, "phase": "trial", "trial": step, "dense": dense, "compressed": compressed}
         if not dense:
             return judged
@@ -154,28 +164,25 @@ class NeverSlower(Controller):
         confirmed = first and (ratio >= 1) == (state["phase"] == "dense")
         clear = 1.0 if confirmed else _CLEAR[min(len(dense), len(_CLEAR)) - 1]
         if ratio < 1 and ratio * clear <= 1:
-            return {**judged, "phase": "steered", "trial": step + _SELDOM * self.window, "looks": []}
+            due = step + _SELDOM * self.window
+            return {**judged, "phase": "steered", "trial": due, "looks": [], "suspect": False, "stretch": 1}
         if ratio < clear:
             return judged
-        says = () if state["said"] else (self._announcement(statistics.median(dense), statistics.median(compressed), state),)
+        found = statistics.median(dense), statistics.median(compressed)
+        says = () if state["said"] else (self._announcement(*found, tried, state["stretch"] * self.window),)
         return {
             **judged,
             "phase": "dense",
             "trial": step + state["stretch"] * self.window,
             "looks": [],
+            "suspect": False,
             "stretch": min(_LONGEST, 2 * state["stretch"]),
             "said": True,
             "says": (*state["says"], *says),
         }
 
-    def _announcement(self, dense: float, compressed: float, state: _State) -> str:
-        tried = "compressed" if state["looks"] else f"at factor {self.largest:g}"
+    def _announcement(self, dense: float, compressed: float, tried: float, pause: int) -> str:
         return (
-            f"{type(self.inner).__name__}: compression does not pay here: a step takes {compressed:.3g} s {tried}, "
-            f"{dense:.3g} s dense, so steps are dense now; compression is tried again in {state['stretch'] * self.window} steps"
+            f"{type(self.inner).__name__}: compression does not pay here: a step takes {compressed:.3g} s at factor {tried:g}, "
+            f"{dense:.3g} s dense, so steps are dense now; compression is tried again in {pause} steps"
         )
-
-
-def _length(state: _State) -> int:
-    """Steps of the trial: where steered steps were looked at, only dense ones need to be timed."""
-    return _DENSE_STEPS if state["looks"] else _DENSE_STEPS + _COMPRESSED_STEPS

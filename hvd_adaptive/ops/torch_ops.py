@@ -190,7 +190,7 @@ class TorchOps:
 
 
 def _candidates(magnitude: Tensor, k: int) -> Tensor:
-    """Positions of all elements above a threshold that, as a sample tells, a few more than ``k`` should pass.
+    """Positions of all elements from a threshold on that, as a sample tells, a few more than ``k`` should pass; of no zeros.
 
     If ``k`` or more do, the ``k`` largest are among them; three passes over memory then save most of a selection's many.
     """
@@ -198,4 +198,5 @@ def _candidates(magnitude: Tensor, k: int) -> Tensor:
     expected = k / stride
     rank = min(_SAMPLE, int(expected + 4 * math.sqrt(expected)) + 8)  # four deviations further down
     threshold = torch.topk(magnitude[::stride], rank, sorted=False).values.amin()
-    return (magnitude >= threshold).nonzero().view(-1)
+    passes = magnitude >= threshold if threshold > 0 else magnitude > 0  # as with words that no batch holds
+    return passes.nonzero().view(-1)

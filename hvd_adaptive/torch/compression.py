@@ -143,7 +143,7 @@ class TorchCompression(Hooks):
         return self._meter.stats(self._collective.size, self._steps.done, note)
 
     def reset(self) -> None:
-        """Forget residuals, steps and totals, as if just built; a step that an error cut short is dropped."""
+        """Forget residuals, steps and totals, as if just built, on all ranks or none. A step that was cut short is dropped."""
         self._meter.reset()
         self._steps.restart()
         self._proven.clear()
@@ -161,7 +161,7 @@ class TorchCompression(Hooks):
         return state.pack(self._description, self._collective, self._steps.done, memory, self._steps.control)
 
     def load_state_dict(self, saved: dict[str, Any], *, strict: bool = True) -> None:
-        """Continue from :meth:`state_dict`.
+        """Continue from :meth:`state_dict`, on all ranks or none.
 
         Args:
             saved: the state of this rank. On another number of ranks, that of any: the controller's state is the same on all.

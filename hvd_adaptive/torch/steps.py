@@ -211,6 +211,9 @@ class Steps:
 
     def finish(self) -> None:
         """End the step: the controller sees it, and the next one may begin."""
+        if self._steering is not None:
+            with self._meter.time("exchange"):
+                self._steering.hear(self.done)
         seconds = self._meter.end_step()
         if self._steering is not None:
             self._steering.end(self.done, seconds, self._meter.bytes_sent)

@@ -144,9 +144,36 @@ def test_steered_steps_slower_than_dense_end_in_a_dense_stretch(caplog):
     steered = [i for i, d in enumerate(decisions) if d.branch == "warm-up"]
     dense = [i for i, d in enumerate(decisions) if d.branch == "faster dense"]
     assert steered[0] == TRIAL
-    assert WINDOW <= dense[0] <= WINDOW + 20  # looks are believed after one window at the earliest
+    assert WINDOW <= dense[0] <= WINDOW + 30  # looks are believed after one window at the earliest; 1.4 takes three trials
     assert len(dense) >= WINDOW - 20
-    assert ["does not pay here: a step takes 1.4 s compressed, 1 s dense" in r.getMessage() for r in caplog.records] == [True]
+    assert ["does not pay here: a step takes 1.4 s at factor 10, 1 s dense" in r.getMessage() for r in caplog.records] == [True]
+
+
+def test_a_hiccup_does_not_end_compression():
+    """A trial that slow steps call for times what is slow anew, beside the dense steps."""
+    controller = NeverSlower(Fixed(100), 100, WINDOW)
+    for length in (40, 200):
+        slow = range(3 * WINDOW, 3 * WINDOW + length)
+        decisions, _, _ = run(controller, 10 * WINDOW, machine(1.0, lambda step, slow=slow: 5.0 if step in slow else 0.2))
+        trial = next(i for i in slow if decisions[i].branch == "trial")
+        assert decisions[trial + 3].factor == 100
+        assert sum(d.branch == "faster dense" for d in decisions[slow.stop + 2 * WINDOW :]) == 0
+    decisions, _, _ = run(controller, 10 * WINDOW, machine(1.0, lambda step: 5.0 if 300 <= step <= trial else 0.2))
+    assert not any(d.branch == "faster dense" for d in decisions)
+
+
+def test_a_stretch_is_one_window_again_once_compression_has_paid():
+    controller = NeverSlower(Fixed(100), 100, WINDOW)
+    state, step = controller.start(), TRIAL + 1
+    for stretch in (1, 2, 4):
+        state = controller.observe(state, Observation(step, seconds={1.0: 1.0, 100.0: 3.0}))
+        assert state["trial"] == step + stretch * WINDOW
+        step = state["trial"] + TRIAL + 1
+    state = controller.observe(state, Observation(step, seconds={1.0: 1.0, 100.0: 0.1}))
+    assert state["phase"] == "steered"
+    step = state["trial"] + TRIAL + 1
+    state = controller.observe(state, Observation(step, seconds={1.0: 1.0, 100.0: 3.0}))
+    assert state["trial"] == step + WINDOW
 
 
 def test_three_looks_in_a_row_make_a_trial_and_fewer_do_not():
