@@ -21,7 +21,7 @@ Differs   - The gain is that of the gradient before feedback, unless ``gain="ene
           - Factors end at ``max_factor``; the ideal factor is never below the smallest.
           - Throughput is smoothed by factor (L30 keeps one sample), counts steps instead of samples, and its time is the whole
             step's, with everything that was measured in it.
-          - Gains are measured in every step at first, then every ``every`` steps, and smoothed accordingly.
+          - Gains are measured ever more seldom, every ``every`` steps in the end, and smoothed accordingly.
           - The smoothing factor N/100 of N ranks ends at 1.
 """
 
@@ -38,6 +38,8 @@ from hvd_adaptive.control.throughput import READINGS, ReadingName, ideal, smooth
 
 EPSILON = 0.3
 """Measured, see docs/gravac.md."""
+_MORE_SELDOM = 5
+"""Between two measurements passes a fifth of the steps since the first."""
 _ROUNDED_DOWN = Context(prec=3, rounding=ROUND_FLOOR)
 
 
@@ -51,7 +53,8 @@ class _State(TypedDict):
         cap: the ideal factor once throughput is saturated, else None.
         gains: smoothed, by factor; not a number before the first.
         speeds: compression throughput, smoothed, by factor that was sent.
-        seen: observations so far, at most what decides how often to measure.
+        first: steps done at the first observation, None before it.
+        last: at the last one.
         window: number of the one under way.
         best: the largest gain at ``low`` while all of the window's steps were dense; None after one that was not.
         says: of the last observation.
@@ -63,7 +66,8 @@ class _State(TypedDict):
     cap: float | None
     gains: dict[float, float]
     speeds: dict[float, float]
-    seen: int
+    first: int | None
+    last: int
     window: int
     best: float | None
     says: tuple[str, ...]
@@ -88,7 +92,7 @@ class GraVAC(Controller):
         per_unit: decide for each unit by itself.
         look_ahead: take any factor whose gain is good enough; False for one candidate a window, as in the paper.
         probe_dense: never slower than not compressing: time some dense steps, and go dense while compression does not pay.
-        every: steps between measurements of gains.
+        every: steps between measurements of gains, at most; they are made more often at first. 1 for each step, as in the paper.
         reading: of the paper where it contradicts itself, ``"prose"`` or ``"pseudocode"``.
 
     Raises:
@@ -107,7 +111,7 @@ class GraVAC(Controller):
     per_unit: bool = False
     look_ahead: bool = True
     probe_dense: bool = True
-    every: int = 10
+    every: int = 100
     reading: ReadingName = "prose"
 
     def __post_init__(self) -> None:
@@ -145,15 +149,21 @@ class GraVAC(Controller):
             "cap": None,
             "gains": {},
             "speeds": {},
-            "seen": 0,
+            "first": None,
+            "last": 0,
             "window": 0,
             "best": 0.0,
             "says": (),
         }
 
     def wants(self, state: _State, step: int) -> Wanted | None:
-        if state["seen"] >= self.every and step % self.every:
-            return None
+        first, last = state["first"], state["last"]
+        if first is not None:
+            pause = min(self.every, max(1, (last - first) // _MORE_SELDOM))
+            if self.decide(state, step).branch == "dense":
+                pause = min(pause, self.window)
+            if step + 1 - last < pause:
+                return None
         return Wanted(self._measured(state), self.gain)
 
     def decide(self, state: _State, step: int) -> Decision:
@@ -170,17 +180,17 @@ class GraVAC(Controller):
         return Decision(DENSE, "dense", candidate, shown)
 
     def observe(self, state: _State, observation: Observation) -> _State:
-        seen: _State = {**state, "says": (), "seen": min(self.every, state["seen"] + 1)}
+        step, first, window = observation.step, state["first"], observation.step // self.window
+        seen: _State = {**state, "says": (), "first": step if first is None else first, "last": step}
         if observation.gains:
             seen["gains"] = self._smoothed(state, observation)
         ran = seen if self.agreement == "exact" else state  # what the step that was observed is decided by
-        dense = self.decide(ran, observation.step).branch == "dense" and state["best"] is not None
+        dense = self.decide(ran, step).branch == "dense" and state["best"] is not None
         seen["best"] = max(state["best"] or 0.0, seen["gains"].get(state["low"], 0.0)) if dense else None
         seen["speeds"] = self._timed(seen, observation)
-        window = observation.step // self.window
         if window == state["window"]:
             return seen
-        best = seen["best"] if window == state["window"] + 1 else None  # else not all of its steps were observed
+        best = seen["best"] if window == state["window"] + 1 else None  # else another controller had a say meanwhile
         return self._check({**seen, "window": window, "best": 0.0}, best)
 
     def says(self, state: _State) -> tuple[str, ...]:
@@ -196,8 +206,8 @@ class GraVAC(Controller):
     def _smoothed(self, state: _State, observation: Observation) -> dict[float, float]:
         """L7 and L9: the gains after another measurement."""
         weight = min(1.0, observation.ranks / 100) if self.smoothing is None else self.smoothing
-        if state["seen"] >= self.every:  # one measurement stands for several steps
-            weight = 1.0 - (1.0 - weight) ** self.every
+        if state["first"] is not None:  # one measurement stands for all steps since the last
+            weight = 1.0 - (1.0 - weight) ** max(1, observation.step - state["last"])
         gains = dict(state["gains"])
         for factor, gain in zip(self._measured(state), observation.gains, strict=True):
             gains[factor] = gain if factor not in gains else gains[factor] + weight * (gain - gains[factor])
