@@ -26,10 +26,10 @@ Differs   - The gain is that of the gradient before feedback, unless ``gain="ene
 """
 
 from dataclasses import dataclass
-from decimal import ROUND_FLOOR, Context
 from typing import TypedDict, get_args
 
 from hvd_adaptive import checks
+from hvd_adaptive.control.advice import advice
 from hvd_adaptive.control.base import DENSE, AgreementName, Controller, Decision, Observation, Wanted
 from hvd_adaptive.control.gain import GAINS, GainName
 from hvd_adaptive.control.never_slower import NeverSlower
@@ -40,7 +40,6 @@ EPSILON = 0.3
 """Measured, see docs/gravac.md."""
 _MORE_SELDOM = 5
 """Between two measurements passes a fifth of the steps since the first."""
-_ROUNDED_DOWN = Context(prec=3, rounding=ROUND_FLOOR)
 
 
 class _State(TypedDict):
@@ -162,7 +161,7 @@ class GraVAC(Controller):
             pause = min(self.every, max(1, (last - first) // _MORE_SELDOM))
             if self.decide(state, step).branch == "dense":
                 pause = min(pause, self.window)
-            if step + 1 - last < pause:
+            if 0 <= step + 1 - last < pause:
                 return None
         return Wanted(self._measured(state), self.gain)
 
@@ -221,7 +220,7 @@ class GraVAC(Controller):
     def _check(self, state: _State, best: float | None) -> _State:
         """CheckGraVAC, L32 to L41, at the end of a window, in which the gain was ``best`` if all of it was dense."""
         low, evaluated, gains = state["low"], state["candidate"], state["gains"]
-        checked: _State = {**state, "says": self._advice(low, best)}
+        checked: _State = {**state, "says": advice(self.window, low, best, self.epsilon)}
         if self.look_ahead:
             flat = [factor for factor in self._measured(state) if factor in gains and self._alike(gains[low], gains[factor])]
             checked["low"] = max(flat, default=low)
@@ -246,12 +245,3 @@ class GraVAC(Controller):
     def _alike(self, low: float, other: float) -> bool:
         """L34: the gains differ by omega at most."""
         return self.omega * low >= abs(low - other)
-
-    def _advice(self, low: float, best: float | None) -> tuple[str, ...]:
-        if not best:
-            return ()
-        reached = _ROUNDED_DOWN.create_decimal(best)
-        return (
-            f"GraVAC: every step of the last {self.window} was dense, because the gain at factor {low:g} was {best:.3g} at most, "
-            f"below epsilon={self.epsilon:g}; epsilon={float(reached):.3g} would have compressed",
-        )

@@ -263,25 +263,38 @@ def test_gains_are_smoothed_by_ranks_in_a_hundred(ranks, smoothing, weight):
     assert state["gains"][10] == pytest.approx(second + weight * (0.25 - second), rel=1e-14)  # the same few roundings
 
 
-def test_each_step_is_measured_at_first_then_every_so_many():
-    controller = GraVAC(every=5)
+def measured_at(controller, gain, steps):
+    """The steps of which it wants to know."""
     state, wanted = controller.start(), []
-    for step in range(27):
+    for step in range(steps):
         if controller.wants(state, step) is not None:
             wanted.append(step)
-            _, state, _ = follow(controller, [falling(1000)], state=state, start=step)
-    assert wanted == [0, 1, 2, 3, 4, 5, 10, 15, 20, 25]
-    assert state["seen"] == 5
+            _, state, _ = follow(controller, [gain], state=state, start=step)
+    return wanted
+
+
+def test_steps_are_measured_ever_more_seldom():
+    """After a fifth of the steps since the first one, at least one and at most ``every``."""
+    assert measured_at(GraVAC(every=5), falling(1000), 42) == [*range(11), 12, 14, 16, 19, 22, 26, 31, 36, 41]
+    assert measured_at(GraVAC(every=1), falling(1000), 42) == list(range(42))
+    seldom = measured_at(GraVAC(), falling(1000), 5000)
+    assert len(seldom) < 80
+    assert np.diff(seldom)[-40:].tolist() == [100] * 40
+
+
+def test_dense_steps_are_measured_once_a_window_at_least():
+    assert np.diff(measured_at(GraVAC(window=7, epsilon=0.9), flat(0.1), 1000)).max() == 7
+    assert np.diff(measured_at(GraVAC(window=7, epsilon=0.1), flat(0.2), 1000)).max() == 100
 
 
 def test_a_measurement_that_stands_for_several_steps_weighs_as_much_as_they_would():
     """As if its gain had been seen in each of them."""
     often, seldom = GraVAC(every=1, smoothing=0.25, window=1000), GraVAC(every=4, smoothing=0.25, window=1000)
-    trace = [falling(100 * (1 + step // 4)) for step in range(8)]
-    _, each, _ = follow(often, [*trace, *[falling(1000)] * 4])
-    _, some, _ = follow(seldom, trace[:4])
-    _, some, _ = follow(seldom, [trace[4]], state=some, start=4)
-    _, some, _ = follow(seldom, [falling(1000)], state=some, start=8)
+    first, second, third = falling(100), falling(300), falling(1000)
+    _, each, _ = follow(often, [first, *[second] * 4, *[third] * 3])
+    _, some, _ = follow(seldom, [first])
+    _, some, _ = follow(seldom, [second], state=some, start=4)
+    _, some, _ = follow(seldom, [third], state=some, start=7)
     for factor in often.factors:
         assert some["gains"][factor] == pytest.approx(each["gains"][factor], rel=1e-13)  # a dozen roundings
 
@@ -336,7 +349,7 @@ def test_no_advice_where_no_epsilon_would_help():
 
 
 def test_advice_is_given_once_a_window_though_gains_are_measured_seldom():
-    _, _, says = follow(GraVAC(smoothing=1, every=4, window=20, epsilon=0.5), [flat(0.125)] * 81)
+    _, _, says = follow(GraVAC(smoothing=1, every=4, window=20, epsilon=0.5), [flat(0.125)] * 90)
     assert len(says) == 3
     assert "the last 20 was dense" in says[0]
     assert told(says[0]) == 0.125
