@@ -15,7 +15,7 @@ I32: TypeAlias = NDArray[np.int32]
 I64: TypeAlias = NDArray[np.int64]
 
 _WORD = 0xFFFFFFFF
-_AT_ONCE = 1 << 14
+_AT_ONCE = 1 << 10
 """Fractions drawn at a time: few enough that their Python floats take little memory."""
 
 

@@ -5,6 +5,8 @@ Source    Johnson 1974, "Fast algorithms for bin packing", J. Comput. Syst. Sci.
 Differs   where each block would end is found for all sequences at once, from the sums of their lengths.
 """
 
+from array import array
+
 import numpy as np
 
 from hvd_adaptive.bload.draws import I32, Draws
@@ -18,7 +20,7 @@ def next_fit(lengths: I32, limit: Limit, draws: Draws) -> Layout:
     ends = np.searchsorted(sums, sums - lengths[order] + limit.length, side="right")
     if limit.sequences is not None:
         ends = np.minimum(ends, np.arange(lengths.size) + limit.sequences)
-    following, indptr = ends.tolist(), [0]
+    following, indptr = ends.data, array("q", [0])  # neither holds Python's own integers, of 32 bytes each
     while indptr[-1] < lengths.size:
         indptr.append(following[indptr[-1]])
     return Layout(order, np.array(indptr, np.int64))

@@ -7,6 +7,7 @@ Differs   every sequence of a length is as likely (the program prefers the first
           last ones hold what was left over.
 """
 
+from array import array
 from bisect import bisect_right
 
 import numpy as np
@@ -31,8 +32,7 @@ def _pick(lengths: I32, limit: Limit, draws: Draws) -> tuple[I32, I32]:
     """The lengths ``i32[n]`` in the order they are picked, and how many ``i32[blocks]`` of them each block holds."""
     values, numbers = np.unique(lengths, return_counts=True)
     distinct, counts = values.tolist(), numbers.tolist()
-    picked: list[int] = []
-    starts = [0]
+    picked, starts = array("i"), array("q", [0])  # neither holds Python's own integers, of 32 bytes each
     fractions = draws.fractions()
     most = limit.sequences or lengths.size
     while distinct:
