@@ -38,8 +38,8 @@ def divide(indptr: I64, lengths: I32, multiple: int) -> tuple[I64, int, int]:
         first, last = indptr[several], indptr[several + 1]
         middle = (ends[first] + ends[last]) // 2
         above = np.searchsorted(ends, middle)
-        nearer = above - (middle - ends[above - 1] < ends[above] - middle)
-        indptr = np.sort(np.concatenate([indptr, np.clip(nearer, first + 1, last - 1)]))
+        nearer = above - (middle - ends[above - 1] < ends[above] - middle)  # never first or last: no sequence is that long
+        indptr = np.sort(np.concatenate([indptr, nearer]))
         needed -= several.size
     added = indptr.size - 1 - before
     return np.concatenate([indptr, np.repeat(indptr[-1], needed)]), added, needed

@@ -133,7 +133,7 @@ def test_more_batches_than_there_are_cannot_be_done(done):
         pack([5] * 12, 5).shard(1, 2, 2).rest(done)
 
 
-def test_a_million_sequences_are_sharded_without_touching_each():
+def test_a_million_sequences_are_sharded_without_a_copy():
     packed = pack(np.ones(1_000_000, np.int32), 7)
     shard = packed.shard(63, 64, 8)
     assert len(shard) == 280  # 142,858 blocks by 512, rounded up
