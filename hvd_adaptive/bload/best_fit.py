@@ -1,6 +1,6 @@
 """Best fit decreasing: the longest sequences first, each into the open block where it leaves least room.
 
-Contract  as many blocks as best fit decreasing over all sequences one by one: at most 11/9 of the fewest possible, plus one.
+Contract  as many blocks as best fit decreasing over all sequences one by one: for many, at most 11/9 of the fewest possible.
 Source    Johnson, Demers, Ullman, Garey, Graham 1974, SIAM J. Comput. 3(4) (the bound); Krell, Kosec, Perez, Fitzgibbon 2021,
           arXiv:2107.02027 (packing a histogram of lengths instead of sequences).
 Differs   open blocks are told apart by the room they have left, not by what is in them, so their kinds stay few; which of the
