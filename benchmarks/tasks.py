@@ -2,14 +2,13 @@
 
 import collections
 import itertools
-import re
-import subprocess
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 
 import horovod.torch as hvd
+import king_james
 import numpy as np
 import torch
 from torch import nn
@@ -119,13 +118,7 @@ class KingJames(Task):
     length, rows, width, thinned = 20, 16, 256, 4
 
     def __init__(self) -> None:
-        try:
-            text = subprocess.run(
-                ["bible", "-f", "Gen1:1-Rev22:21"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True
-            ).stdout
-        except FileNotFoundError:
-            raise SystemExit("error: no King James Bible; install it with: apt-get install bible-kjv") from None
-        verses = [[*re.findall(r"\w+|[^\w\s]", line.partition(" ")[2].lower()), "<end>"] for line in text.splitlines()]
+        verses = king_james.verses()
         counts = collections.Counter(itertools.chain.from_iterable(verses))
         known = {word: number for number, word in enumerate(["<rare>", *(w for w, n in counts.most_common() if n > 1)])}
         self.words = len(known)

@@ -53,14 +53,14 @@ def one_of(owner: str, name: str, value: object, legal: Sequence[str]) -> None:
         raise ConfigError(f"{owner}: {name} must be {' or '.join(map(repr, legal))}, got {value!r}")
 
 
-def count(owner: str, name: str, value: object, most: int = 2**30, hint: str = "") -> int:
+def count(owner: str, name: str, value: object, most: int = 2**30, hint: str = "", least: int = 1) -> int:
     """``value`` as an int.
 
     Raises:
-        ConfigError: if it is not a whole number from 1 to ``most``.
+        ConfigError: if it is not a whole number from ``least`` to ``most``.
     """
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not 1 <= int(value) <= most:
-        raise ConfigError(f"{owner}: {name} must be a whole number from 1 to {most}{hint and f' ({hint})'}, got {value!r}")
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not least <= int(value) <= most:
+        raise ConfigError(f"{owner}: {name} must be a whole number from {least} to {most}{hint and f' ({hint})'}, got {value!r}")
     return int(value)
 
 

@@ -61,6 +61,13 @@ def test_a_count_has_an_upper_end_by_default():
         checks.count("PowerSGD", "rank", 2**30 + 1)
 
 
+def test_a_count_may_start_elsewhere():
+    assert [checks.count("pack", "seed", value, 5, least=-3) for value in (-3, 0, 5)] == [-3, 0, 5]
+    for value in (-4, 6):
+        with pytest.raises(ConfigError, match=f"seed must be a whole number from -3 to 5, got {value}"):
+            checks.count("pack", "seed", value, 5, least=-3)
+
+
 @pytest.mark.parametrize("value", [True, False])
 def test_a_flag_comes_back(value):
     assert checks.flag("RandomK", "unbiased", value) is value

@@ -1,0 +1,16 @@
+"""BLoad: variable-length sequences packed into blocks of equal length, as many for every rank. Needs nothing but numpy.
+
+Example:
+    >>> blocks = pack([5, 3, 2, 4], block_length=7)
+    >>> len(blocks), blocks.padding, blocks.padding_zero_pad
+    (2, 0, 6)
+    >>> [len(blocks.shard(rank, size=2, batch_size=1)) for rank in range(2)]
+    [1, 1]
+"""
+
+from hvd_adaptive.bload.blocks import Block, Blocks
+from hvd_adaptive.bload.oversize import OVERLONG
+from hvd_adaptive.bload.pack import POLICIES, pack
+from hvd_adaptive.bload.shard import Shard
+
+__all__ = ["OVERLONG", "POLICIES", "Block", "Blocks", "Shard", "pack"]
