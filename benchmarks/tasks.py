@@ -114,7 +114,7 @@ class Language(nn.Module):
 class KingJames(Task):
     """5,474,219 parameters, 16 pieces of 20 words a rank; perplexity."""
 
-    lr, clip, steps, window, measure, better = 4.0, 5.0, 200, 25, "perplexity", -1
+    lr, clip, steps, window, measure, better = 4.0, 5.0, 400, 25, "perplexity", -1
     length, rows, width, thinned = 20, 16, 256, 4
 
     def __init__(self) -> None:
