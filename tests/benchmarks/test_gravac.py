@@ -68,7 +68,7 @@ def test_gravac_reports_every_run(tmp_path: Path) -> None:
     records = [json.loads(text) for text in (tmp_path / "fashion_none_gravac.jsonl").read_text().splitlines()]
     assert [record["step"] for record in records] == list(range(30))
     curves = json.loads((tmp_path / "fashion_none.json").read_text())["runs"]
-    assert [point[0] for point in curves["gravac"]["curve"]] == [10, 20, 30]
+    assert [point[0] for point in curves["gravac"]["curve"]] == [25, 30]
     assert (tmp_path / "fashion_none.png").read_bytes().startswith(b"\x89PNG")
 
 
