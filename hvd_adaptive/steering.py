@@ -142,9 +142,14 @@ class Steering:
         words = self._ops.from_numpy(self._report().view(np.int64))
         self._handle = self._collective.start("gather", words, self._name)
 
+    @property
+    def listens(self) -> bool:
+        """True if a report is on its way."""
+        return self._handle is not None
+
     def hear(self, step: int) -> None:
         """Wait for what :meth:`report` started, and let the controllers know."""
-        if self._handle is not None:
+        if self.listens:
             observed = self._ops.to_numpy(self._collective.wait(self._handle)).view(np.float64)
             self._handle, self._heard = None, True
             self._observe(observed, step)

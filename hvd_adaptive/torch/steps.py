@@ -211,7 +211,7 @@ class Steps:
 
     def finish(self) -> None:
         """End the step: the controller sees it, and the next one may begin."""
-        if self._steering is not None:
+        if self._steering is not None and self._steering.listens:
             with self._meter.time("exchange"):
                 self._steering.hear(self.done)
         seconds = self._meter.end_step()
