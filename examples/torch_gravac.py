@@ -46,7 +46,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--limit", type=int, help="train on the first so many images only")
     parser.add_argument("--data", type=Path, default=fashion_mnist.FOLDER, help="folder of the data set")
-    parser.add_argument("--log", type=Path, help="file to append a line of JSON to for each step, from rank 0")
+    parser.add_argument("--history", type=Path, help="file to append a line of JSON to for each step, from rank 0")
     parser.add_argument("--json", type=Path, help="file to write the results to")
     return parser.parse_args()
 
@@ -65,7 +65,7 @@ def build_compression(args: argparse.Namespace, model: nn.Module, monitor: hvd_a
     options = {"momentum": 0.0} if args.compressor == "dgc" else {}
     compressor = hvd_adaptive.compressor(args.compressor, factor=args.min_factor, **options)
     return hva.compression(
-        args.scope, model.named_parameters(), compressor, controller=controller, seed=args.seed, log=args.log, monitor=monitor
+        args.scope, model.named_parameters(), compressor, controller=controller, seed=args.seed, log=args.history, monitor=monitor
     )
 
 

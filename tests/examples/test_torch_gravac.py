@@ -15,7 +15,7 @@ pytestmark = pytest.mark.timeout(300)
 
 def run_example(folder: Path, size: int, *options: str) -> subprocess.CompletedProcess[str]:
     launcher = [str(Path(sys.executable).with_name("horovodrun")), "-np", str(size), sys.executable, str(SCRIPT)]
-    files = ["--json", str(folder / "results.json"), "--log", str(folder / "log.jsonl")]
+    files = ["--json", str(folder / "results.json"), "--history", str(folder / "log.jsonl")]
     return run_launcher([*launcher, *files, *options], folder)
 
 
