@@ -62,13 +62,7 @@ def watch(name: str, steps: int, scope: str, results: Path) -> None:
     )
     batches = task.batches(0)
     for _ in range(steps):
-        optimizer.zero_grad()
-        task.loss(model, next(batches)).backward()
-        optimizer.synchronize()
-        if task.clip is not None:
-            torch.nn.utils.clip_grad_norm_(model.parameters(), task.clip)
-        with optimizer.skip_synchronize():
-            optimizer.step()
+        task.step(model, optimizer, next(batches))
     if hvd.rank() == 0:
         gains = [(r.step, r.unit, r.elements, [r.gains[f] for f in FACTORS]) for r in memory.records if r.gains]
         results.write_text(json.dumps(gains))

@@ -80,14 +80,7 @@ class Run:
     def step(self) -> None:
         """Train on one batch, and take the time."""
         start = time.perf_counter()
-        batch = next(self.batches)
-        self.optimizer.zero_grad()
-        self.task.loss(self.model, batch).backward()
-        self.optimizer.synchronize()
-        if self.task.clip is not None:
-            torch.nn.utils.clip_grad_norm_(self.parameters, self.task.clip)
-        with self.optimizer.skip_synchronize():
-            self.optimizer.step()
+        self.task.step(self.model, self.optimizer, next(self.batches))
         self.seconds.append(time.perf_counter() - start)
 
     def evaluate(self) -> None:

@@ -6,6 +6,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import horovod.torch as hvd
 import king_james
@@ -49,6 +50,16 @@ class Task(ABC):
     @abstractmethod
     def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
         """The mean loss of a batch."""
+
+    def step(self, model: nn.Module, optimizer: Any, batch: Batch) -> None:
+        """Train on one batch under Horovod's ``optimizer``."""
+        optimizer.zero_grad()
+        self.loss(model, batch).backward()
+        optimizer.synchronize()
+        if self.clip is not None:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), self.clip)
+        with optimizer.skip_synchronize():
+            optimizer.step()
 
     @abstractmethod
     def quality(self, model: nn.Module) -> float:

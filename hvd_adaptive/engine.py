@@ -25,7 +25,7 @@ from hvd_adaptive.plan import UnitPlan
 _MOST = 2**31
 """MPI counts the elements of a gather in 32 bits; in words of 8 bytes they go 8 times as far as in bytes."""
 
-NONE = Decision(1.0, branch="")
+UNSTEERED = Decision(1.0, branch="")
 """Where no controller decides."""
 
 
@@ -124,7 +124,7 @@ class Engine:
                 ready.measured = Measured((), math.nan, math.nan)
         return ready, memory
 
-    def launch(self, plan: UnitPlan, ready: Ready, decision: Decision = NONE) -> Flight:
+    def launch(self, plan: UnitPlan, ready: Ready, decision: Decision = UNSTEERED) -> Flight:
         """Compress a unit that is ready. Returns what to send."""
         compressor = plan.compressor
         if ready.ranked is not None and plan.ranks_whole and ready.ranked.least <= decision.factor:
@@ -198,7 +198,7 @@ class Engine:
             mean = outcome.mean if weight == 1.0 else ops.scale(outcome.mean, weight)
             return mean, memory | outcome.memory
 
-    def count_untouched(self, plan: UnitPlan, step: int, averaged: Sequence[Array], decision: Decision = NONE) -> None:
+    def count_untouched(self, plan: UnitPlan, step: int, averaged: Sequence[Array], decision: Decision = UNSTEERED) -> None:
         """Count a unit whose gradients Horovod reduced as they were, to ``averaged``.
 
         They are looked at only where others are compressed: stock Horovod's way shall cost nothing.

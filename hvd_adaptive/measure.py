@@ -1,6 +1,5 @@
 """What a controller wants to know of a unit's gradient on this rank: which share survives at each factor, and how large it is."""
 
-import math
 from dataclasses import dataclass, replace
 
 from hvd_adaptive.compress.ranking import Ranked, energies, energy
@@ -34,7 +33,7 @@ def measure(
     Returns:
         the energies, and the ranked selection of ``x`` where it may serve to compress it, too.
     """
-    own = math.fsum(energy(ops, gradient) for _, gradient in gradients)
+    own = sum(energy(ops, gradient) for _, gradient in gradients)
     if not wanted.factors:
         return Measured((), own, own), None
     raw = wanted.gain == "raw"

@@ -139,8 +139,7 @@ class Steering:
         """Lagged agreement: start telling the other ranks what was measured; to be called after all payloads were sent."""
         if self._exact or not any(group.wanted for group in self._groups):
             return
-        words = self._ops.from_numpy(self._report().view(np.int64))
-        self._handle = self._collective.start("gather", words, self._name)
+        self._handle = self._start(self._report())
 
     @property
     def listens(self) -> bool:
@@ -150,7 +149,7 @@ class Steering:
     def hear(self, step: int) -> None:
         """Wait for what :meth:`report` started, and let the controllers know."""
         if self.listens:
-            observed = self._ops.to_numpy(self._collective.wait(self._handle)).view(np.float64)
+            observed = self._wait(self._handle)
             self._handle, self._heard = None, True
             self._observe(observed, step)
 
@@ -206,7 +205,11 @@ class Steering:
             which = f", unit {self._plans[groups[0].units[0]].unit.name!r}{more}" if self._controller.per_unit else ""
             logger.warning("step %d%s: %s", step + 1, which, text)
 
+    def _start(self, own: Floats) -> Any:
+        return self._collective.start("gather", self._ops.from_numpy(own.view(np.int64)), self._name)
+
+    def _wait(self, handle: Any) -> Floats:
+        return np.asarray(self._ops.to_numpy(self._collective.wait(handle))).view(np.float64)
+
     def _gather(self, own: Floats) -> Floats:
-        words = self._ops.from_numpy(own.view(np.int64))
-        gathered = self._collective.wait(self._collective.start("gather", words, self._name))
-        return np.asarray(self._ops.to_numpy(gathered)).view(np.float64)
+        return self._wait(self._start(own))

@@ -41,7 +41,7 @@ class _State(TypedDict):
         phase: ``"trial"``, ``"steered"`` or ``"dense"``, which end in a trial.
         trial: number of steps done when the trial under way began, or the next one will.
         dense: seconds of dense steps, by trial.
-        compressed: seconds of steps at the largest factor, by trial.
+        compressed: seconds of steps at the factor that was tried, by trial.
         looks: seconds of steered steps, the last few.
         suspect: the trial is called for by looks, so it times what the other controller decides, not the largest factor.
         stretch: windows of the next dense stretch.

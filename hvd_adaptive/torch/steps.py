@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from hvd_adaptive.control import DENSE, Decision
-from hvd_adaptive.engine import NONE, Engine, Flight, Ready
+from hvd_adaptive.engine import UNSTEERED, Engine, Flight, Ready
 from hvd_adaptive.errors import ConfigError
 from hvd_adaptive.monitor import Meter
 from hvd_adaptive.plan import UnitPlan
@@ -112,7 +112,7 @@ class Steps:
 
     def _decision(self, number: int) -> Decision:
         decision = None if self._steering is None else self._steering.decision(number)
-        return decision or NONE
+        return decision or UNSTEERED
 
     def rides(self, place: Place) -> bool:
         """True if Horovod's own allreduce carries the payload."""

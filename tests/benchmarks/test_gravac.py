@@ -22,7 +22,7 @@ def reason_without_hosts() -> str:
         return "network namespaces need ip and tc (apt-get install iproute2)"
     sys.path.insert(0, str(BENCHMARKS))
     try:
-        import link  # noqa: PLC0415
+        import link  # noqa: PLC0415 - a program's file, found only while its folder is on the path
 
         with link.hosts("100mbit", 1):
             return ""
@@ -32,6 +32,7 @@ def reason_without_hosts() -> str:
         sys.path.remove(str(BENCHMARKS))
 
 
+# Hosts on one machine need rights and a kernel that containers may lack; the reason says which.
 needs_hosts = pytest.mark.skipif(bool(REASON := reason_without_hosts()), reason=REASON)
 
 

@@ -29,3 +29,11 @@ def ranks() -> Iterator[Ranks]:
 def ordered_ranks() -> Iterator[Ranks]:
     """As ``ranks``, but Horovod adds up ranks in one order, so that runs can be compared bit for bit."""
     yield from _pools(ONE_ORDER)
+
+
+@pytest.fixture(scope="module")
+def gloo_ranks() -> Iterator[RankPool]:
+    """Two ranks over Gloo, without MPI."""
+    pool = RankPool(2, gloo=True)
+    yield pool
+    pool.close()

@@ -1,10 +1,8 @@
 """The same promises where Horovod talks over Gloo, without MPI."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import horovod.torch as hvd
-import pytest
 import torch
 from rank_pool import RankPool
 from training import building, flat, model, optimizer_for, train, trained
@@ -16,13 +14,6 @@ SCOPES = list(hva.SCOPES)
 FACTOR_1 = [(TopK(1), "gather"), (RandomK(1), "reduce"), (RandomK(1), "gather"), (Identity(), "reduce"), (Identity(), "gather")]
 FACTOR_100 = [(TopK(100), "gather"), (RandomK(100), "reduce"), (RandomK(100), "gather"), (Half(), "reduce")]
 STEPS = 4
-
-
-@pytest.fixture(scope="module")
-def gloo_ranks() -> Iterator[RankPool]:
-    pool = RankPool(2, gloo=True)
-    yield pool
-    pool.close()
 
 
 def cases(methods: list[tuple[Any, str]]) -> list[tuple[str, Any, str]]:

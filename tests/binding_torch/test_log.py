@@ -2,7 +2,6 @@
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,6 @@ from hvd_adaptive import DGC, Accordion, Budget, Fixed, RandomK, Schedule, TopK
 
 SCOPES = list(hva.SCOPES)
 STEPS = 12
-
-
-@pytest.fixture(scope="module")
-def gloo_ranks() -> Iterator[RankPool]:
-    pool = RankPool(2, gloo=True)
-    yield pool
-    pool.close()
 
 
 CASES: list[tuple[str, Any, str, Any]] = [
@@ -155,7 +147,7 @@ def test_exact_agreement_is_the_same_with_and_without_mpi(ranks: Any, gloo_ranks
     for (end, decisions, asked, uncounted), (same_end, same, asked_horovod, nothing) in zip(
         *(over_mpi[0], over_gloo[0]), strict=True
     ):
-        assert torch.allclose(end, same_end, rtol=1e-12)
+        assert torch.equal(end, same_end)  # a sum of two has one order
         assert [one[:4] for one in decisions] == [one[:4] for one in same]
         assert asked == []  # mpi4py carries it, past Horovod
         assert len(asked_horovod) > 3

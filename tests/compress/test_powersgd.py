@@ -180,8 +180,7 @@ def test_q_is_made_orthonormal_before_it_multiplies(ops):
     q = np.random.default_rng(0).standard_normal((12, 3))
     eye = ops.from_numpy(np.eye(12))
     p = ops.to_numpy(PowerSGD(3).project(ops, eye, ops.from_numpy(q)))
-    # a QR of 12 rows in double, a rounding of 1e-16 for each of its steps
-    np.testing.assert_allclose(p.T @ p, np.eye(3), rtol=0, atol=1e-14)
+    np.testing.assert_allclose(p.T @ p, np.eye(3), rtol=0, atol=1e-14)  # a QR of 12 rows in double, 1e-16 for each step
     np.testing.assert_allclose(p @ (p.T @ q), q, rtol=0, atol=1e-13)
     for scale in (1e-30, 1e30):
         np.testing.assert_allclose(PowerSGD(3).project(ops, eye, ops.from_numpy(q * scale)), p, rtol=0, atol=1e-13)
