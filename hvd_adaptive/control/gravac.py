@@ -7,8 +7,8 @@ Lines     L6-L10 two levels of compression   :mod:`hvd_adaptive.compress.ranking
           L11-L25 the three branches         :meth:`GraVAC.decide`; dense is :data:`hvd_adaptive.control.DENSE`
           L29-L30 compression throughput     :meth:`GraVAC.observe`
           L32-L41 CheckGraVAC                :meth:`GraVAC._check`
-Differs   - The gain is that of the gradient before feedback, unless ``gain="energy"`` asks for the paper's, which falls with what
-            the residual holds, though that is still delivered; docs/gravac.md has the figures.
+Differs   - The paper's gain of 0.7 to 0.9 is seldom reached with feedback, so epsilon is lower by default; docs/gravac.md has the
+            figures, also those of other gains.
           - Ranks agree: gains and times are means over ranks, and what is observed counts from the next step on, or with
             ``agreement="exact"`` before anything is sent. The paper decides on each rank by itself.
           - ``look_ahead``: all factors' gains are known at once, so the largest one that keeps epsilon is taken. The paper tries
@@ -83,7 +83,7 @@ class GraVAC(Controller):
         omega: relative difference of gains, and of throughputs, that counts as none, above 0.
         window: steps between changes of the range of factors.
         policy: how factors grow, ``"exponential"`` or ``"geometric"``.
-        gain: ``"raw"``, of the gradient before feedback; ``"energy"`` as in the paper, or ``"norm"``; see
+        gain: ``"energy"`` as in the paper, ``"norm"``, or ``"raw"``, of the gradient before feedback; see
             :mod:`hvd_adaptive.control.gain`.
         agreement: ``"lagged"`` costs no time, for a step's observations travel beside its gradients and count from the next one
             on; ``"exact"`` waits for them before it sends.
@@ -104,7 +104,7 @@ class GraVAC(Controller):
     omega: float = 0.01
     window: int = 500
     policy: PolicyName = "exponential"
-    gain: GainName = "raw"
+    gain: GainName = "energy"
     agreement: AgreementName = "lagged"
     smoothing: float | None = None
     per_unit: bool = False

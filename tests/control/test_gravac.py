@@ -160,7 +160,7 @@ def test_only_the_two_factors_of_the_window_are_wanted():
 
 def test_the_largest_factor_that_keeps_epsilon_is_taken():
     controller = GraVAC(**AHEAD, window=100)
-    assert controller.wants(controller.start(), 0) == Wanted((10, 20, 40, 160, 1000), "raw")
+    assert controller.wants(controller.start(), 0) == Wanted((10, 20, 40, 160, 1000), "energy")
     trace = [falling(scale) for scale in (10000, 300, 70, 30, 20, 10)]  # half is left at 6931, 208, 48.5, 20.8, 13.9, 6.9
     decisions, _, _ = follow(controller, [*trace, flat(1.0)])
     assert branches(decisions) == [
