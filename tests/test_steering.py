@@ -76,8 +76,7 @@ def gradients(ranks):
 @pytest.mark.parametrize("probe", [True, False], ids=["probing", "plain"])
 def test_ranks_that_see_different_gradients_and_clocks_take_the_same_branches(agreement, probe):
     controller = GraVAC(window=50, every=1, agreement=agreement, probe_dense=probe)
-    steps = 2000 if agreement == "lagged" and not probe else 300
-    decisions, _ = same(on_ranks(8, controller, steps, gradients(8), clocks(8)))
+    decisions, _ = same(on_ranks(8, controller, 2000, gradients(8), clocks(8)))
     assert {"minimum", "candidate", "dense"} - {one.branch for (one,) in decisions} <= (
         {"candidate", "dense"} if probe else set()
     )
@@ -97,7 +96,7 @@ def test_gains_an_ulp_around_epsilon_do_not_part_the_ranks(agreement, look_ahead
 
     settings = {"every": 1, "smoothing": 1, "look_ahead": look_ahead, "probe_dense": False}
     controller = GraVAC(10, 20, epsilon, 1e-300, 10**6, agreement=agreement, **settings)
-    decisions, _ = same(on_ranks(8, controller, 150, measured, clocks(8)))
+    decisions, _ = same(on_ranks(8, controller, 2000, measured, clocks(8)))
     found = [one.branch for (one,) in decisions]
     assert min(found.count("candidate"), found.count("dense")) > 10
 
