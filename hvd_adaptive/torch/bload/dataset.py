@@ -9,7 +9,6 @@ import torch
 from torch.utils.data import Dataset
 
 from hvd_adaptive.bload.blocks import Block
-from hvd_adaptive.bload.draws import I32
 from hvd_adaptive.bload.lengths import read
 from hvd_adaptive.errors import ConfigError
 
@@ -41,8 +40,8 @@ class BLoadDataset(Dataset[Packed]):
 
     Args:
         dataset: samples by index; each a tensor or array, or a tuple, list or dict of them, all with time first and as long.
-        lengths: those the sampler was given, to check all samples against. Without, a sample may be longer than recorded where
-            its block holds nothing else, because it may have been split or truncated.
+        lengths: those the sampler was given; needed where it splits or truncates long sequences, for a block does not tell how
+            long all of a sequence is.
     """
 
     dataset: Indexed[Any]
@@ -67,23 +66,19 @@ class BLoadDataset(Dataset[Packed]):
             )
         if not block.ids.size:
             return Packed(block, [_cut(self.dataset[0], slice(0, 0))])
-        entries = zip(*(column.tolist() for column in block), strict=True)
-        return Packed(block, [self._part(*entry, alone=block.ids.size == 1) for entry in entries])
+        return Packed(block, [self._part(*entry) for entry in zip(*(column.tolist() for column in block), strict=True)])
 
-    def _part(self, index: int, offset: int, length: int, *, alone: bool) -> Any:
+    def _part(self, index: int, offset: int, length: int) -> Any:
         sample = self.dataset[index]
         found = _length(sample, index)
-        recorded = self._recorded(index, offset + length)
-        if found != recorded and not (self.lengths is None and alone and found > recorded):
+        recorded = offset + length if self.lengths is None else int(self.lengths[index])
+        if found != recorded:
+            hint = "; if the sampler splits or truncates, give BLoadDataset its lengths" if self.lengths is None else ""
             raise ConfigError(
-                f"dataset[{index}] has {found} elements, but lengths[{index}] was {recorded}; measure lengths on the samples "
-                "that the data set gives, after all that changes them"
+                f"dataset[{index}] has {found} elements, but its length was {recorded}; measure lengths on the samples that the "
+                f"data set gives, after all that changes them{hint}"
             )
         return sample if length == found else _cut(sample, slice(offset, offset + length))
-
-    def _recorded(self, index: int, end: int) -> int:
-        lengths: I32 | None = self.lengths
-        return end if lengths is None else int(lengths[index])
 
 
 def mapped(function: Callable[..., Any], *samples: Any) -> Any:
