@@ -41,7 +41,8 @@ def _zeroed(hidden: Any, fresh: torch.Tensor, batch_dim: int) -> Any:
     if isinstance(hidden, Mapping):
         return {key: _zeroed(value, fresh, batch_dim) for key, value in hidden.items()}
     if isinstance(hidden, tuple | list):
-        return type(hidden)(_zeroed(value, fresh, batch_dim) for value in hidden)
+        parts = [_zeroed(value, fresh, batch_dim) for value in hidden]
+        return type(hidden)(*parts) if hasattr(hidden, "_fields") else type(hidden)(parts)
     dims = hidden.dim()
     if not -dims <= batch_dim < dims or hidden.shape[batch_dim] != fresh.numel():
         raise ConfigError(

@@ -1,6 +1,6 @@
 """State at the starts of sequences."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -43,6 +43,17 @@ def test_a_state_that_is_not_finite_is_gone_after_a_reset() -> None:
     found[0].sum().backward()
     assert state.grad is not None
     assert not state.grad.any(), "nothing flows back over a start"
+
+
+class Both(NamedTuple):
+    h: torch.Tensor
+    c: torch.Tensor
+
+
+def test_a_named_tuple_stays_one() -> None:
+    found = hva.reset_states(Both(torch.ones(4, 5), torch.ones(4, 2)), STARTS, 3)
+    assert type(found) is Both
+    assert (found.h.sum(), found.c.sum()) == (15, 6)
 
 
 def test_no_state_before_the_first_time() -> None:
