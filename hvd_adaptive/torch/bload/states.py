@@ -75,11 +75,9 @@ def run_packed(rnn: nn.RNNBase, data: torch.Tensor, blocks: Sequence[Block]) -> 
     length = data.shape[1]
     cuts = [block.lengths.tolist() for block in blocks]
     parts = [part for row, cut in zip(data, cuts, strict=True) for part in row[: sum(cut)].split(cut)]
-    index = [row * length + place for row, cut in enumerate(cuts) for place in range(sum(cut))]
-    if not index:
-        # One element of padding, so that the parameters get gradients here as on other ranks: of zero, once the loss is masked.
-        parts, index = [data[0, :1]], [0]
-    output, _ = rnn(pack_sequence(parts, enforce_sorted=False))
-    joined = torch.cat(unpack_sequence(output))
+    # Parameters get gradients, of zero, where all blocks are empty: other ranks wait for them.
+    output, _ = rnn(pack_sequence(parts or [data[0, :1]], enforce_sorted=False))
+    joined = torch.cat(unpack_sequence(output)) if parts else output.data * 0
+    index = torch.cat([row * length + torch.arange(sum(cut)) for row, cut in enumerate(cuts)]) if parts else torch.tensor([0])
     flat = joined.new_zeros(len(blocks) * length, joined.shape[-1])
-    return flat.index_copy(0, torch.tensor(index, device=data.device), joined).view(len(blocks), length, -1)
+    return flat.index_copy(0, index.to(data.device), joined).view(len(blocks), length, -1)

@@ -251,6 +251,12 @@ def test_equal_lengths_and_options_that_were_packed_differently_are_found(ranks:
     assert all("hash of blocks: rank 0 has" in str(answer) for answer in answers)
 
 
+def test_horovod_must_be_initialised() -> None:
+    """As it is not in the process that runs the tests."""
+    with pytest.raises(ConfigError, match=r"call hvd.init\(\) first"):
+        hva.BLoadSampler([1, 2])
+
+
 def test_bad_input(ranks: Any) -> None:
     def on_rank() -> list[str]:
         said = []
