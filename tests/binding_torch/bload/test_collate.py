@@ -121,8 +121,9 @@ def test_padding_as_asked() -> None:
     assert batch.targets.tolist() == expected(9)
 
 
-def test_whole_numbers_and_others_meet_in_the_wider_type() -> None:
-    samples = [a.long() if index % 2 else a + 0.5 for index, a in enumerate(numbered())]
+@pytest.mark.parametrize("odd", [0, 1])
+def test_whole_numbers_and_others_meet_in_the_wider_type(odd: int) -> None:
+    samples = [a.long() if index % 2 == odd else a + 0.5 for index, a in enumerate(numbered())]
     batch = hva.bload_collate(T)(packed(samples, blocks()))
     assert batch.data.dtype == torch.float32
     assert {value % 1 for value in batch.data[batch.valid].tolist()} == {0, 0.5}
