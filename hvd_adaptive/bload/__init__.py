@@ -9,8 +9,10 @@ Example:
 """
 
 from hvd_adaptive.bload.blocks import Block, Blocks
+from hvd_adaptive.bload.epoch import Cut, Epoch, Options
 from hvd_adaptive.bload.oversize import OVERLONG
 from hvd_adaptive.bload.pack import POLICIES, pack
 from hvd_adaptive.bload.shard import Shard
+from hvd_adaptive.bload.tables import Tables, tables
 
-__all__ = ["OVERLONG", "POLICIES", "Block", "Blocks", "Shard", "pack"]
+__all__ = ["OVERLONG", "POLICIES", "Block", "Blocks", "Cut", "Epoch", "Options", "Shard", "Tables", "pack", "tables"]

@@ -6,6 +6,7 @@ Differs   a block is cut where its halves are most alike, which is one more entr
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, overload
 
 import numpy as np
@@ -81,6 +82,12 @@ class Shard(Sequence[I64]):
         first = step * self.size * self.batch_size + self.rank
         # Ranks take turns, so that the empty blocks, which are the last, are shared out.
         return first + self.size * np.arange(self.batch_size, dtype=np.int64)
+
+    @cached_property
+    def filled(self) -> I64:
+        """Elements in each batch of each rank that are no padding, ``i64[batches, size]``; every rank knows all of them."""
+        filled: I64 = self.blocks.filled.reshape(len(self), self.batch_size, self.size).sum(1)
+        return filled
 
     def rest(self, done: int) -> "Blocks":
         """The blocks that are left after every rank has done ``done`` batches, without the empty ones; shard them anew to go on.

@@ -14,7 +14,9 @@ _SHOWN = 5
 REFUSED = "refused"
 
 
-def agree(ops: Ops, collective: Collective, description: dict[str, Any], name: str) -> None:
+def agree(
+    ops: Ops, collective: Collective, description: dict[str, Any], name: str, must: str = "build the same compression object"
+) -> None:
     """Return if every rank's ``description`` is the same.
 
     One 32-byte allgather when all is well; the texts travel only to name what differs.
@@ -22,6 +24,7 @@ def agree(ops: Ops, collective: Collective, description: dict[str, Any], name: s
     Args:
         description: what must be equal, as JSON types; or, from a rank that could not be configured, why under :data:`REFUSED`.
         name: names the collectives; the same on every rank.
+        must: what every rank must do, for the message.
 
     Raises:
         AgreementError: on every rank, with the same message, naming what differs.
@@ -37,10 +40,7 @@ def agree(ops: Ops, collective: Collective, description: dict[str, Any], name: s
     descriptions = [json.loads(texts[end - length : end]) for end, length in zip(ends, lengths, strict=True)]
     refused = [f"rank {rank}: {d[REFUSED]}" for rank, d in enumerate(descriptions) if REFUSED in d]
     found = refused or differences({f"rank {rank}": description for rank, description in enumerate(descriptions)})
-    raise AgreementError(
-        "the ranks were configured differently; every rank must build the same compression object. Found:\n  "
-        + "\n  ".join(found)
-    )
+    raise AgreementError(f"the ranks were configured differently; every rank must {must}. Found:\n  " + "\n  ".join(found))
 
 
 def largest(ops: Ops, collective: Collective, number: int, name: str) -> int:

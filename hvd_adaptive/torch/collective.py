@@ -23,7 +23,7 @@ class HorovodCollective:
 
     def __init__(self, process_set: hvd.ProcessSet = hvd.global_process_set) -> None:
         if not hvd.is_initialized():
-            raise ConfigError("Horovod is not initialised; call hvd.init() before building a compression object")
+            raise ConfigError("Horovod is not initialised; call hvd.init() first")
         if not isinstance(process_set, hvd.ProcessSet):
             raise ConfigError(f"process_set must be one from hvd.add_process_set(), got {process_set!r}")
         if process_set.process_set_id is None:

@@ -312,7 +312,7 @@ def test_horovod_must_be_initialised(tmp_path: Any) -> None:
         assert classes[0] == "ConfigError"
         assert "ValueError" in classes
         assert "not initialised" in message
-        assert "call hvd.init() before building a compression object" in message
+        assert "call hvd.init() first" in message
 
 
 # ---- the use that an optimizer makes of it ---------------------------------------------------------------------------------

@@ -111,6 +111,14 @@ def test_a_shard_is_a_sequence():
         shard[3]
 
 
+@given(lengths=LENGTHS, size=st.integers(1, 9), batch_size=st.integers(1, 3))
+def test_every_rank_knows_how_much_all_have(lengths, size, batch_size):
+    shards = [pack(lengths, 50).shard(rank, size, batch_size) for rank in range(size)]
+    found = [[sum(int(shard.blocks.filled[number]) for number in batch) for batch in shard] for shard in shards]
+    assert shards[0].filled.shape == (len(shards[0]), size)
+    assert shards[-1].filled.T.tolist() == found
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
