@@ -12,5 +12,21 @@ from hvd_adaptive.bload.blocks import Block, Blocks
 from hvd_adaptive.bload.oversize import OVERLONG
 from hvd_adaptive.bload.pack import POLICIES, pack
 from hvd_adaptive.bload.shard import Shard
+from hvd_adaptive.bload.stream import Filled, OpenBlocks
+from hvd_adaptive.bload.windows import Batches, Report, StreamStats, Window, next_window
 
-__all__ = ["OVERLONG", "POLICIES", "Block", "Blocks", "Shard", "pack"]
+__all__ = [
+    "OVERLONG",
+    "POLICIES",
+    "Batches",
+    "Block",
+    "Blocks",
+    "Filled",
+    "OpenBlocks",
+    "Report",
+    "Shard",
+    "StreamStats",
+    "Window",
+    "next_window",
+    "pack",
+]

@@ -1,0 +1,1 @@
+"""BLoad for ``torch.utils.data``."""
