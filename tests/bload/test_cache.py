@@ -36,7 +36,7 @@ def test_no_file_yet(tmp_path):
 
 
 def test_the_folder_must_be_there(tmp_path):
-    with pytest.raises(ConfigError, match="there is no folder .*; create it first"):
+    with pytest.raises(ConfigError, match=r"there is no folder .*; create it first"):
         load(tmp_path / "missing" / "new", IDENTITY)
 
 
@@ -48,7 +48,7 @@ def test_a_folder_is_no_file(tmp_path):
 @pytest.mark.parametrize("identity", [{"samples": 5, "key": "speech v1"}, {"samples": 4, "key": "v2"}, {"samples": 4}])
 def test_another_data_set_is_refused_and_left_alone(path, identity):
     before = path.read_bytes()
-    with pytest.raises(ConfigError, match="is of another data set.*speech v1.*give another path, or delete it"):
+    with pytest.raises(ConfigError, match=r"is of another data set.*speech v1.*give another path, or delete it"):
         load(path, identity)
     assert path.read_bytes() == before
 

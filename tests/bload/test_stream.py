@@ -93,7 +93,7 @@ def test_padding_is_small_and_falls_with_open_blocks():
         shares[open_blocks] = 1 - total / (94 * len(closed))
     assert shares[1] > 0.2
     assert shares[1] > 2 * shares[8] > 4 * shares[64] > 4 * shares[512]
-    assert shares[64] < 0.03  # the packing of the whole pads about 0.3 %, zero padding 48 %
+    assert shares[64] < 0.03  # the packing of the whole pads about 0.5 %, zero padding 48 %
 
 
 @given(lengths=LENGTHS, open_blocks=OPEN)
