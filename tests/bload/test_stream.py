@@ -110,6 +110,14 @@ def test_no_more_blocks_stay_open_than_asked_for(lengths, open_blocks):
     assert blocks.flush() == []
 
 
+def test_it_goes_on_after_a_flush():
+    blocks = OpenBlocks(10)
+    blocks.put(4)
+    assert rows(blocks.flush()) == [[(0, 0, 4)]]
+    assert blocks.put(6) == []
+    assert rows(blocks.flush()) == [[(1, 0, 6)]]
+
+
 def test_by_hand():
     blocks = OpenBlocks(10, open_blocks=2)
     assert blocks.put(6) == []

@@ -164,7 +164,7 @@ def _tried(function: Callable[[], T]) -> tuple[T | None, Exception | None]:
 def _name(thing: Any) -> str:
     """Of a class or function, else of its class."""
     named = thing if hasattr(thing, "__qualname__") else type(thing)
-    return f"{named.__module__}.{named.__qualname__}"
+    return f"{getattr(named, '__module__', '')}.{named.__qualname__}"
 
 
 def _exchange(collective: HorovodCollective, own: I32 | None, counts: Sequence[int], mpi: bool) -> I32:

@@ -317,6 +317,20 @@ def test_lengths_are_right_even_if_they_cannot_be_kept(ranks: Any, tmp_path: Pat
     assert no_texts == []
 
 
+class Noting:
+    """A communicator that notes when it is freed."""
+
+    def __init__(self, group: Any, freed: list[bool]) -> None:
+        self.group, self.freed = group, freed
+
+    def Free(self) -> None:  # noqa: N802 - MPI's name
+        self.freed.append(True)
+        self.group.Free()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.group, name)
+
+
 def test_every_communicator_is_freed(ranks: Any) -> None:
     """MPI has a limited number of them."""
 
@@ -325,18 +339,7 @@ def test_every_communicator_is_freed(ranks: Any) -> None:
 
         communicator, freed = lengths.communicator, []
 
-        class Noting:
-            def __init__(self, group: Any) -> None:
-                self.group = group
-
-            def Free(self) -> None:  # noqa: N802 - MPI's name
-                freed.append(True)
-                self.group.Free()
-
-            def __getattr__(self, name: str) -> Any:
-                return getattr(self.group, name)
-
-        lengths.communicator = lambda collective: Noting(communicator(collective))  # type: ignore[assignment]
+        lengths.communicator = lambda collective: Noting(communicator(collective), freed)  # type: ignore[assignment]
         try:
             found = hva.gather_lengths([1, 2, 3], int).tolist()
         finally:
