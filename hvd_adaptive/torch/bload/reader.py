@@ -25,7 +25,7 @@ class Reader:
     Attributes:
         ended: True once the iterable has, and all blocks are closed.
         error: what was raised while reading; nothing is read after that.
-        like: a sample of no elements, once the iterable has ended; None if it had no samples.
+        like: a sample of no elements; None before the first sample.
     """
 
     def __init__(
@@ -43,7 +43,6 @@ class Reader:
         self._blocks, self._again = blocks, again
         self.batches = batches
         self._iterator: Iterator[Any] | None = None
-        self._first: Any = None
         self.ended = False
         self.error: Exception | None = None
         self.like: Any = None
@@ -62,10 +61,6 @@ class Reader:
         except Exception as error:  # noqa: BLE001 - whatever it is, the other ranks must not wait for this one
             self.error = error
 
-    def no_elements(self) -> Any:
-        """A sample of no elements; None before the first sample."""
-        return None if self._first is None else self._part(self._first, 0, 0)
-
     def _read(self) -> None:
         """One sample."""
         try:
@@ -83,7 +78,6 @@ class Reader:
             raise SourceError(f"after {self._blocks.sequences} samples the iterable raised {_told(error)}") from error
         if sample is _END:
             self.ended = True
-            self.like = self.no_elements()
             self._take(self._blocks.flush())
             return
         try:
@@ -92,8 +86,8 @@ class Reader:
             raise
         except Exception as error:
             raise SourceError(f"length_fn raised at sample {self._blocks.sequences}: {_told(error)}") from error
-        if self._first is None:
-            self._first = sample
+        if self.like is None:
+            self.like = self._part(sample, 0, 0)  # now, lest a stream of what cannot be cut fail at its very end
         self._take(self._blocks.put(length, (sample, length)))
 
     def _take(self, closed: list[Filled]) -> None:

@@ -143,7 +143,7 @@ class BLoadStream(IterableDataset[list[Packed]]):
 
     def _agree(self, reader: Reader) -> Window:
         """The next window, or on every rank the error that any of them met."""
-        own = {"blocks": len(reader.batches), "ended": reader.ended, "read": reader.stats.sequences > 0}
+        own = {"blocks": len(reader.batches), "ended": reader.ended, "read": reader.like is not None}
         said = self._meeting.tell(own | {"loop": self._loops, "window": reader.stats.windows}, reader.error)
         self._loops = max(words["loop"] for words in said)  # so that ranks may begin a loop together again
         here = [{key: words[key] for key in ("loop", "window")} for words in said]
@@ -158,9 +158,9 @@ class BLoadStream(IterableDataset[list[Packed]]):
         told, error = {}, None
         if self._rank == giver:
             try:
-                told = {"sample": base64.b64encode(pickle.dumps(reader.no_elements())).decode()}
+                told = {"sample": base64.b64encode(pickle.dumps(reader.like)).decode()}
             except Exception as caught:  # noqa: BLE001 - whatever it is, the other ranks must not wait for this one
                 error = caught
         said = self._meeting.tell(told, error)
-        if reader.stats.sequences == 0:
+        if reader.like is None:
             reader.like = pickle.loads(base64.b64decode(said[giver]["sample"]))  # noqa: S301 - from a rank of this job
