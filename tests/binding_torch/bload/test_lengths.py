@@ -219,20 +219,22 @@ def test_a_cache_on_one_host_serves_all(ranks: Any, tmp_path: Path) -> None:
     def on_rank() -> Any:
         folder = tmp_path / str(hvd.rank())
         folder.mkdir()
+        if hvd.rank() > 0:
+            (folder / "lengths 40").write_bytes(b"of no interest")
         found = []
         for n in (40, 40, 0, 0):
             texts = Texts(made(n))
             lengths = hva.gather_lengths(texts, cache=folder / f"lengths {n}")
             found.append((lengths.tolist() == made(n), len(texts.read)))
-        return found, sorted(file.name for file in folder.iterdir())
+        return found, sorted((file.name, file.stat().st_size > 50) for file in folder.iterdir())
 
     first, *others = ranks(3).run(on_rank)
-    assert first == ([(True, 13), (True, 8), (True, 0), (True, 0)], ["lengths 0", "lengths 40"])
+    assert first == ([(True, 13), (True, 8), (True, 0), (True, 0)], [("lengths 0", True), ("lengths 40", True)])
     for found, files in others:
         assert [correct for correct, _ in found] == [True] * 4
         assert found[0][1] in {13, 14}
         assert found[1][1] == 0
-        assert files == []
+        assert files == [("lengths 40", False)]
 
 
 def test_a_damaged_cache_is_replaced(ranks: Any, tmp_path: Path) -> None:
