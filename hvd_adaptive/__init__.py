@@ -37,7 +37,7 @@ from hvd_adaptive.control import (
     Wanted,
     WarmUp,
 )
-from hvd_adaptive.errors import AgreementError, ConfigError, HvdAdaptiveError, StateError, UnsupportedError
+from hvd_adaptive.errors import AgreementError, ConfigError, HvdAdaptiveError, SourceError, StateError, UnsupportedError
 from hvd_adaptive.exchange import Gather, Reduce, SharedSupport, TwoSided
 from hvd_adaptive.feedback import MomentumCorrection, NoFeedback, Residual
 from hvd_adaptive.monitor import JsonLines, Memory, Stats, StepRecord
@@ -76,6 +76,7 @@ __all__ = [
     "Schedule",
     "SharedSupport",
     "SignSGD",
+    "SourceError",
     "StateError",
     "Stats",
     "StepRecord",

@@ -19,3 +19,7 @@ class AgreementError(HvdAdaptiveError, ValueError):
 
 class StateError(HvdAdaptiveError, ValueError):
     """A saved state does not belong to the object it is loaded into."""
+
+
+class SourceError(HvdAdaptiveError, RuntimeError):
+    """What the user gave to be read or called failed on some rank; every rank raises it with the same message."""

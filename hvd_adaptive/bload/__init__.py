@@ -13,6 +13,27 @@ from hvd_adaptive.bload.epoch import Cut, Epoch, Options
 from hvd_adaptive.bload.oversize import OVERLONG
 from hvd_adaptive.bload.pack import POLICIES, pack
 from hvd_adaptive.bload.shard import Shard
+from hvd_adaptive.bload.stream import Filled, OpenBlocks
 from hvd_adaptive.bload.tables import Tables, tables
+from hvd_adaptive.bload.windows import Batches, Report, StreamStats, Window, next_window
 
-__all__ = ["OVERLONG", "POLICIES", "Block", "Blocks", "Cut", "Epoch", "Options", "Shard", "Tables", "pack", "tables"]
+__all__ = [
+    "OVERLONG",
+    "POLICIES",
+    "Batches",
+    "Block",
+    "Blocks",
+    "Cut",
+    "Epoch",
+    "Filled",
+    "OpenBlocks",
+    "Options",
+    "Report",
+    "Shard",
+    "StreamStats",
+    "Tables",
+    "Window",
+    "next_window",
+    "pack",
+    "tables",
+]

@@ -1,6 +1,7 @@
 """Lengths as users hold them, to ``i32[n]``."""
 
 import numbers
+import operator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +40,28 @@ def read(lengths: object) -> I32:
     if array.size > MOST:
         raise ConfigError(f"lengths must be at most {MOST} in number, got {array.size}; pack the data set in parts")
     return array.astype(np.int32)
+
+
+def read_one(value: object, holder: str) -> int:
+    """One length, a whole number or an array or tensor that holds just one, as an int.
+
+    Args:
+        value: the length.
+        holder: names the sequence in errors.
+
+    Raises:
+        ConfigError: if it is no whole number from 1 to :data:`MOST`.
+    """
+    try:
+        length = 0 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]  # what has no index raises
+    except TypeError:
+        length = 0
+    if not 1 <= length <= MOST:
+        raise ConfigError(
+            f"{holder} has length {value!r}; every length must be a whole number from 1 to {MOST}; leave sequences without "
+            "elements out"
+        )
+    return int(length)
 
 
 def _legal(array: NDArray[np.generic]) -> NDArray[np.bool_]:

@@ -14,9 +14,12 @@ loader = DataLoader(hva.BLoadDataset(dataset), batch_sampler=sampler, collate_fn
 from hvd_adaptive.torch.bload.attention import block_attention_mask
 from hvd_adaptive.torch.bload.collate import BLoadBatch, bload_collate
 from hvd_adaptive.torch.bload.dataset import BLoadDataset
+from hvd_adaptive.torch.bload.lengths import gather_lengths
 from hvd_adaptive.torch.bload.loss import valid_mean
+from hvd_adaptive.torch.bload.packed import Packed
 from hvd_adaptive.torch.bload.sampler import BLoadSampler
 from hvd_adaptive.torch.bload.states import reset_states, run_packed
+from hvd_adaptive.torch.bload.stream import BLoadStream
 from hvd_adaptive.torch.compression import TorchCompression
 from hvd_adaptive.torch.scopes import SCOPES, Bucketed, EntireModel, LayerWise, compression
 
@@ -25,13 +28,16 @@ __all__ = [
     "BLoadBatch",
     "BLoadDataset",
     "BLoadSampler",
+    "BLoadStream",
     "Bucketed",
     "EntireModel",
     "LayerWise",
+    "Packed",
     "TorchCompression",
     "bload_collate",
     "block_attention_mask",
     "compression",
+    "gather_lengths",
     "reset_states",
     "run_packed",
     "valid_mean",

@@ -1,9 +1,10 @@
-"""The small gather that exact agreement waits for, before a step's gradients are sent.
+"""Small exchanges past Horovod's queue, over a communicator of their own, where Horovod runs on MPI.
 
-Where Horovod runs on MPI, it goes over a communicator of its own, past Horovod's queue; where on Gloo alone, through Horovod.
+Exact agreement waits for one before a step's gradients are sent.
 """
 
 import importlib.util
+from typing import Any
 
 import horovod.torch as hvd
 import numpy as np
@@ -12,21 +13,32 @@ from hvd_adaptive.steering import Floats, GatherNow
 from hvd_adaptive.torch.collective import HorovodCollective
 
 
-def gather_now(collective: HorovodCollective) -> GatherNow | None:
-    """Over mpi4py among the ranks of ``collective``, all of which must call this; None where that cannot be."""
+def mpi_works(collective: HorovodCollective) -> bool:
+    """True if :func:`communicator` can be called."""
     # Horovod's thread calls MPI at the same time, so MPI must allow for that.
     if not (hvd.mpi_enabled() and hvd.mpi_threads_supported() and importlib.util.find_spec("mpi4py")):
-        return None
+        return False
     from mpi4py import MPI  # noqa: PLC0415 - it starts MPI where Horovod does without
 
-    if MPI.COMM_WORLD.size != collective.world:  # Horovod was given a communicator of its own
+    return bool(MPI.COMM_WORLD.size == collective.world)  # else Horovod was given a communicator of its own
+
+
+def communicator(collective: HorovodCollective) -> Any:
+    """Among the ranks of ``collective``, all of which must call this; whoever needs it no more calls its ``Free``."""
+    from mpi4py import MPI  # noqa: PLC0415 - it starts MPI where Horovod does without
+
+    return MPI.COMM_WORLD.Create_group(MPI.COMM_WORLD.Get_group().Incl(collective.ranks))
+
+
+def gather_now(collective: HorovodCollective) -> GatherNow | None:
+    """Over mpi4py among the ranks of ``collective``, all of which must call this; None where that cannot be."""
+    if not mpi_works(collective):
         return None
-    group = MPI.COMM_WORLD.Get_group().Incl(collective.ranks)
-    communicator = MPI.COMM_WORLD.Create_group(group)
+    group = communicator(collective)
 
     def gather(own: Floats) -> Floats:
         gathered = np.empty(len(own) * collective.size, np.float64)
-        communicator.Allgather(own, gathered)
+        group.Allgather(own, gathered)
         return gathered
 
     return gather

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hvd_adaptive import ConfigError
-from hvd_adaptive.bload.lengths import read
+from hvd_adaptive.bload.lengths import read, read_one
 
 GOOD = [3, 1, 2**31 - 1, 4]
 
@@ -88,3 +88,18 @@ def test_the_first_bad_length_is_named(lengths, index, shown):
 def test_what_is_no_row_of_numbers_is_refused(lengths, said):
     with pytest.raises(ConfigError, match=said):
         read(lengths)
+
+
+@pytest.mark.parametrize("value", [5, np.int16(5), np.array(5), torch.tensor(5), torch.tensor([5])])
+def test_one_length_is_read(value):
+    found = read_one(value, "dataset[3]")
+    assert type(found) is int
+    assert found == 5
+
+
+@pytest.mark.parametrize("value", [0, -1, 2**31, 2.0, 2.5, float("nan"), True, None, "5", np.float32(3), torch.tensor(5.0), [5]])
+def test_what_is_no_length_is_refused_with_its_holder(value):
+    with pytest.raises(
+        ConfigError, match=r"^dataset\[3\] has length .*; every length must be a whole number from 1 to 2147483647"
+    ):
+        read_one(value, "dataset[3]")

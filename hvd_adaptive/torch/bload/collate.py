@@ -12,7 +12,8 @@ from hvd_adaptive import checks
 from hvd_adaptive.bload.blocks import Block
 from hvd_adaptive.bload.tables import tables
 from hvd_adaptive.errors import ConfigError
-from hvd_adaptive.torch.bload.dataset import Packed, mapped
+from hvd_adaptive.torch.bload.dataset import mapped
+from hvd_adaptive.torch.bload.packed import Packed
 
 Nested: TypeAlias = Any
 """A tensor, or a tuple or dict of them."""

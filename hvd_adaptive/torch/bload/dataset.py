@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from torch.utils.data import Dataset
 from hvd_adaptive.bload.blocks import Block
 from hvd_adaptive.bload.lengths import read
 from hvd_adaptive.errors import ConfigError
+from hvd_adaptive.torch.bload.packed import Packed, cut
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -19,19 +20,6 @@ class Indexed(Protocol[T_co]):
     """What samples are read from by their index."""
 
     def __getitem__(self, index: int, /) -> T_co: ...
-
-
-class Packed(NamedTuple):
-    """A block and its samples, not yet put one after the other.
-
-    Attributes:
-        block: what it holds.
-        samples: one for each of its sequences, cut to what the block holds; for an empty block, one of no elements, which tells
-            how samples look.
-    """
-
-    block: Block
-    samples: list[Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +53,7 @@ class BLoadDataset(Dataset[Packed]):
                 f"BLoadDataset is read by the block, got {block!r}; use it with DataLoader(..., batch_sampler=BLoadSampler(...))"
             )
         if not block.ids.size:
-            return Packed(block, [_cut(self.dataset[0], slice(0, 0))])
+            return Packed(block, [cut(self.dataset[0], 0, 0)])
         return Packed(block, [self._part(*entry) for entry in zip(*(column.tolist() for column in block), strict=True)])
 
     def _part(self, index: int, offset: int, length: int) -> Any:
@@ -78,7 +66,7 @@ class BLoadDataset(Dataset[Packed]):
                 f"dataset[{index}] has {found} elements, but its length was {recorded}; measure lengths on the samples that the "
                 f"data set gives, after all that changes them{hint}"
             )
-        return sample if length == found else _cut(sample, slice(offset, offset + length))
+        return sample if length == found else cut(sample, offset, length)
 
 
 def mapped(function: Callable[..., Any], *samples: Any) -> Any:
@@ -89,10 +77,6 @@ def mapped(function: Callable[..., Any], *samples: Any) -> Any:
     if isinstance(first, tuple | list):
         return tuple(mapped(function, *parts) for parts in zip(*samples, strict=True))
     return function(*samples)
-
-
-def _cut(sample: Any, part: slice) -> Any:
-    return mapped(lambda leaf: leaf[part], sample)
 
 
 def _length(sample: Any, index: int) -> int:
