@@ -1,4 +1,4 @@
-"""Trains a language model on the verses of the King James Bible, 3 words to 90 long, in four ways side by side.
+"""Trains a language model on the verses of the King James Bible, long and short, in four ways side by side.
 
     horovodrun -np 2 python examples/torch_bload.py
     horovodrun -np 2 python examples/torch_bload.py --model transformer --strategies zero-pad bload --limit 4000

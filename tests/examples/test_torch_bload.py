@@ -59,7 +59,7 @@ def check(strategies: dict[str, Any], lengths: list[int], size: int) -> None:
         if strategy != "bload":
             assert (found["deleted"], found["padding_packed"], found["block_length"]) == expected(strategy, lengths)
         assert math.isfinite(found["test_perplexity"])
-        assert found["test_perplexity"] < 0.9 * found["perplexity_at_start"]
+        assert found["test_perplexity"] < found["perplexity_at_start"]
         assert found["epoch_seconds"] > 0
 
 
