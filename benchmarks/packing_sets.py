@@ -1,10 +1,14 @@
 """Lengths of sequences, real and made, for the benchmark of packing."""
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
-import king_james
 import numpy as np
 from numpy.typing import NDArray
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
+import king_james
 
 Lengths = NDArray[np.int64]
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import horovod.torch as hvd
-import king_james
 import numpy as np
 import torch
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 import fashion_mnist
+import king_james
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 

@@ -52,6 +52,20 @@ def print_table(results: dict[str, Any]) -> None:
     table.add_row("steps/s", f"{results['steps_per_second']:.1f}")
     table.add_row("bytes sent per rank", f"{sent / 1e6:,.2f} MB")
     table.add_row("bytes of a dense run", f"{dense / 1e6:,.2f} MB" + (f" ({dense / sent:.1f} times as many)" if sent else ""))
-    text = Console(file=io.StringIO(), width=90)
+    _show(table, 90)
+
+
+def print_columns(title: str, columns: dict[str, dict[str, str]]) -> None:
+    """Figures of several runs side by side, a column for each; empty where a run has no such figure."""
+    table = Table("figure", title=title)
+    for name in columns:
+        table.add_column(name, justify="right")
+    for figure in dict.fromkeys(figure for column in columns.values() for figure in column):
+        table.add_row(figure, *(column.get(figure, "") for column in columns.values()))
+    _show(table, 110)
+
+
+def _show(table: Table, width: int) -> None:
+    text = Console(file=io.StringIO(), width=width)
     text.print(table)
     print(text.file.getvalue(), flush=True)  # in one piece, so that the lines of no other rank come between
