@@ -175,8 +175,8 @@ class BLoadStream(IterableDataset[list[Packed]]):
 class _Pickler(pickle.Pickler):
     """Writes the elements of a tensor alone, not all those it is a view of."""
 
-    def reducer_override(self, thing: Any) -> Any:
-        return thing.detach().clone().__reduce_ex__(2) if isinstance(thing, torch.Tensor) else NotImplemented
+    def reducer_override(self, obj: Any) -> Any:
+        return obj.detach().clone().__reduce_ex__(2) if isinstance(obj, torch.Tensor) else NotImplemented
 
 
 def _pickled(thing: Any) -> bytes:
