@@ -11,6 +11,9 @@ def block_attention_mask(segment_ids: torch.Tensor, causal: bool = False) -> tor
     Padding looks at the padding of its block, never at a sequence, nor a sequence at it; so no row is without any True, of which
     attention would make NaN.
 
+    ``nn.MultiheadAttention`` and ``nn.TransformerEncoderLayer`` take the opposite, True where one may not look, for each head:
+    ``(~mask).squeeze(1).repeat_interleave(heads, 0)``.
+
     Args:
         segment_ids: ``i64[b, T]``, a batch's.
         causal: nothing looks at what comes later.

@@ -73,7 +73,7 @@ class Collate:
     def __call__(self, items: Sequence[Packed]) -> BLoadBatch:
         blocks = tuple(item.block for item in items)
         arrays = tables(blocks, self.block_length, self.max_sequences)
-        data, targets = self._apart([mapped(_row, *item.samples) for item in items])
+        data, targets = self._apart([mapped(functools.partial(_row, item.block), *item.samples) for item in items])
         return BLoadBatch(
             mapped(lambda *rows: self._stacked(rows, self.padding), *data),
             None if targets is None else mapped(lambda *rows: self._stacked(rows, self.target_padding), *targets),
@@ -96,6 +96,10 @@ class Collate:
 
     def _stacked(self, rows: Sequence[torch.Tensor], padding: float | None) -> torch.Tensor:
         """``[b, T, ...]`` from one tensor ``[at most T, ...]`` for each block."""
+        shapes = dict.fromkeys(tuple(row.shape[1:]) for row in rows)
+        if len(shapes) > 1:  # else torch would repeat the smaller ones
+            found = ", ".join(map(str, shapes))
+            raise ConfigError(f"bload_collate: samples must agree in all dimensions but the first, got [length, ...] of {found}")
         dtype = functools.reduce(torch.promote_types, (row.dtype for row in rows))
         if padding is None:
             padding = IGNORED if dtype in _SIGNED else 0
@@ -136,7 +140,23 @@ def bload_collate(
     return Collate(block_length, max_sequences, padding, target_padding, targets)
 
 
-def _row(*parts: Any) -> torch.Tensor:
+def _row(block: Block, *parts: Any) -> torch.Tensor:
     """A block's samples one after the other."""
-    # Arrays are copied, because torch warns of those that are read-only.
-    return torch.cat([torch.tensor(part) if isinstance(part, np.ndarray) else part for part in parts])
+    for part in parts:
+        if not isinstance(part, torch.Tensor | np.ndarray) or part.ndim == 0:
+            raise ConfigError(
+                "bload_collate: a sample must be a tensor or array with time first, or a tuple, list or dict of them, got "
+                f"{type(part).__name__} in it; give each one value for each element of its sequence"
+            )
+    found, recorded = [int(part.shape[0]) for part in parts], block.lengths.tolist() or [0]
+    if found != recorded:
+        raise ConfigError(
+            f"bload_collate: the samples of a block have {found} elements, but their lengths were {recorded}; lengths, or what "
+            "length_fn= returns, must count the elements that are given"
+        )
+    return torch.cat([_tensor(part) if isinstance(part, np.ndarray) else part for part in parts])
+
+
+def _tensor(array: np.ndarray[Any, Any]) -> torch.Tensor:
+    """A copy, because torch warns of arrays that are read-only, and takes none that run backwards or of other byte orders."""
+    return torch.from_numpy(np.array(array, array.dtype.newbyteorder("="), order="C"))

@@ -5,7 +5,7 @@ import torch
 
 from hvd_adaptive import checks
 from hvd_adaptive.errors import ConfigError
-from hvd_adaptive.torch.collective import HorovodCollective
+from hvd_adaptive.torch.bload.meeting import joined
 
 
 def valid_mean(
@@ -28,7 +28,8 @@ def valid_mean(
             small collective.
 
     Raises:
-        ConfigError: if the shapes differ, ``valid`` is not boolean, or ``total`` is no whole number from 0.
+        ConfigError: if the shapes differ, ``valid`` is not boolean, ``total`` is no whole number from 0, or this rank is not in
+            the process set.
     """
     if losses.shape != valid.shape or valid.dtype != torch.bool:
         raise ConfigError(
@@ -37,7 +38,7 @@ def valid_mean(
         )
     # Chosen, not multiplied: the loss of padding may be infinite, and 0 times that is NaN.
     own = torch.where(valid, losses, 0).sum(dtype=torch.promote_types(losses.dtype, torch.float32))
-    collective = HorovodCollective(process_set)
+    collective = joined(process_set, "valid_mean")
     if total is not None:
         return own * (collective.size / max(1, checks.count("valid_mean", "total", total, 2**62, "of all ranks", least=0)))
     name = f"hvd_adaptive.bload.valid.{process_set.process_set_id}"

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import horovod.torch as hvd
 import torch
 
 from hvd_adaptive.errors import AgreementError, ConfigError, HvdAdaptiveError, SourceError
@@ -20,7 +21,9 @@ def joined(process_set: Any, owner: str) -> HorovodCollective:
     """
     collective = HorovodCollective(process_set)
     if not collective.member:
-        raise ConfigError(f"{owner}: this rank is not in {process_set}; call it only on ranks {collective.ranks}")
+        raise ConfigError(
+            f"{owner}: rank {hvd.rank()} is not in its process set, which holds ranks {collective.ranks}; call it on those only"
+        )
     return collective
 
 

@@ -1,6 +1,6 @@
 """One block as it is given to training: what is in it, and the samples themselves."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from hvd_adaptive.bload import Block
@@ -28,7 +28,7 @@ def cut(sample: Any, offset: int, length: int) -> Any:
     """
     if not _has_members(sample):
         return sample[offset : offset + length]
-    if isinstance(sample, dict):
+    if isinstance(sample, Mapping):
         return {key: _cut_member(member, offset, length) for key, member in sample.items()}
     members = [_cut_member(member, offset, length) for member in sample]
     if isinstance(sample, list):
@@ -58,7 +58,7 @@ def _cut_member(member: Any, offset: int, length: int) -> Any:
 
 def _has_members(sample: Any) -> bool:
     """True if it is made of parts that belong to the same elements; a list may also be the elements themselves."""
-    return isinstance(sample, tuple | dict) or (isinstance(sample, list) and bool(sample) and _is_array(sample[0]))
+    return isinstance(sample, tuple | Mapping) or (isinstance(sample, list) and bool(sample) and _is_array(sample[0]))
 
 
 def _is_array(value: Any) -> bool:

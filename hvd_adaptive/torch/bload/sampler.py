@@ -13,6 +13,7 @@ from hvd_adaptive.bload.shard import Shard
 from hvd_adaptive.control.agreement import agree
 from hvd_adaptive.errors import ConfigError
 from hvd_adaptive.ops.torch_ops import TorchOps
+from hvd_adaptive.torch.bload.meeting import joined
 from hvd_adaptive.torch.collective import HorovodCollective
 
 
@@ -72,7 +73,10 @@ class BLoadSampler(hvd.elastic.ElasticSampler):  # type: ignore[misc]  # Horovod
         return self._batches(self._shard, self._start)
 
     def __len__(self) -> int:
-        """Batches of the iteration that is under way; before it, of the next one."""
+        """Batches of the iteration that is under way; before it, of the next one; after it, of that one still.
+
+        So after a loop that was left early, it tells what is left only once the next loop or :meth:`reset` has begun.
+        """
         return len(self._shard) - self._start
 
     @property
@@ -124,7 +128,7 @@ class BLoadSampler(hvd.elastic.ElasticSampler):  # type: ignore[misc]  # Horovod
         Raises:
             ConfigError: if ``epoch`` is no whole number from 0.
         """
-        self._epoch, self._done, self._size = self._epoch.at(epoch), 0, None
+        self._epoch, self._size = self._epoch.at(epoch), None
         self.reset()
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
@@ -160,7 +164,7 @@ class BLoadSampler(hvd.elastic.ElasticSampler):  # type: ignore[misc]  # Horovod
         Raises:
             StateError: if the state belongs to other lengths or options, or is damaged; the sampler stays as it was.
         """
-        self._epoch, self._done, self._size = self._epoch.loaded(state_dict), 0, None
+        self._epoch, self._size = self._epoch.loaded(state_dict), None
         self.reset()
 
     def reset(self) -> None:
@@ -169,12 +173,7 @@ class BLoadSampler(hvd.elastic.ElasticSampler):  # type: ignore[misc]  # Horovod
         Raises:
             ConfigError: if this rank is not in the process set.
         """
-        collective = HorovodCollective(self.process_set)
-        if not collective.member:
-            raise ConfigError(
-                f"BLoadSampler: rank {hvd.rank()} is not in its process set, which holds ranks {collective.ranks}; "
-                "build one on those ranks only"
-            )
+        collective = joined(self.process_set, "BLoadSampler")
         epoch = self._epoch if self._size is None else self._epoch.after(self._cut())
         self._epoch, self._done = epoch.resumed(collective.size, self.batch_size)
         self._size, self._start, self._finished = collective.size, self._done, False

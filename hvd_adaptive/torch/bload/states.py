@@ -76,7 +76,8 @@ def run_packed(rnn: nn.RNNBase, data: torch.Tensor, blocks: Sequence[Block]) -> 
     cuts = [block.lengths.tolist() for block in blocks]
     parts = [part for row, cut in zip(data, cuts, strict=True) for part in row[: sum(cut)].split(cut)]
     # Parameters get gradients, of zero, where all blocks are empty: other ranks wait for them.
-    output, _ = rnn(pack_sequence(parts or [data[0, :1]], enforce_sorted=False))
+    nothing = data[0, :1].clone().zero_()  # padding may be no number, and 0 times that is none
+    output, _ = rnn(pack_sequence(parts or [nothing], enforce_sorted=False))
     joined = torch.cat(unpack_sequence(output)) if parts else output.data * 0
     index = torch.cat([row * length + torch.arange(sum(cut)) for row, cut in enumerate(cuts)]) if parts else torch.tensor([0])
     flat = joined.new_zeros(len(blocks) * length, joined.shape[-1])

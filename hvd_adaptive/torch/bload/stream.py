@@ -1,17 +1,19 @@
 """Sequences of unknown number, one stream per rank, packed as they come."""
 
 import base64
+import io
 import pickle
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import horovod.torch as hvd
+import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from hvd_adaptive import checks
 from hvd_adaptive.bload import Batches, OpenBlocks, Report, StreamStats, Window, next_window
-from hvd_adaptive.errors import ConfigError
+from hvd_adaptive.errors import ConfigError, SourceError
 from hvd_adaptive.torch.bload.meeting import Meeting, joined
 from hvd_adaptive.torch.bload.packed import Packed, cut
 from hvd_adaptive.torch.bload.reader import Reader
@@ -158,9 +160,26 @@ class BLoadStream(IterableDataset[list[Packed]]):
         told, error = {}, None
         if self._rank == giver:
             try:
-                told = {"sample": base64.b64encode(pickle.dumps(reader.like)).decode()}
+                told = {"sample": base64.b64encode(_pickled(reader.like)).decode()}
             except Exception as caught:  # noqa: BLE001 - whatever it is, the other ranks must not wait for this one
                 error = caught
         said = self._meeting.tell(told, error)
         if reader.like is None:
-            reader.like = pickle.loads(base64.b64decode(said[giver]["sample"]))  # noqa: S301 - from a rank of this job
+            try:
+                reader.like = pickle.loads(base64.b64decode(said[giver]["sample"]))  # noqa: S301 - from a rank of this job
+            except Exception as caught:  # noqa: BLE001 - as above
+                error = SourceError(f"how samples look cannot be unpickled here: {type(caught).__name__}: {caught}")
+        self._meeting.tell({}, error)
+
+
+class _Pickler(pickle.Pickler):
+    """Writes the elements of a tensor alone, not all those it is a view of."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        return obj.detach().clone().__reduce_ex__(2) if isinstance(obj, torch.Tensor) else NotImplemented
+
+
+def _pickled(thing: Any) -> bytes:
+    file = io.BytesIO()
+    _Pickler(file).dump(thing)
+    return file.getvalue()

@@ -29,6 +29,21 @@ def test_padding_gives_no_nan(causal: bool) -> None:
     assert bool(torch.isfinite(x.grad).all())
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_in_torchs_own_module_it_is_inverted(causal: bool) -> None:
+    torch.manual_seed(0)
+    module = torch.nn.MultiheadAttention(4, 2, batch_first=True).double()
+    x = torch.randn(2, 6, 4, dtype=torch.float64)
+    segments = torch.tensor([[1, 1, 2, 2, 2, 0], [1, 1, 1, 1, 2, 2]])
+    mask = (~hva.block_attention_mask(segments, causal)).squeeze(1).repeat_interleave(2, 0)
+    found, _ = module(x, x, x, attn_mask=mask)
+    for row, first, end in [(0, 0, 2), (0, 2, 5), (1, 0, 4), (1, 4, 6)]:
+        part = x[row, None, first:end]
+        later = torch.ones(end - first, end - first, dtype=torch.bool).triu(1) if causal else None
+        alone, _ = module(part, part, part, attn_mask=later)
+        assert float((found[row, first:end] - alone[0]).detach().abs().max()) <= 1e-12  # roundings of float64
+
+
 def test_bad_input() -> None:
     with pytest.raises(ConfigError, match=r"segment_ids must be \[b, T\], got \[4\]; take batch.segment_ids"):
         hva.block_attention_mask(torch.zeros(4))

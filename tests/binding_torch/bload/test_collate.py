@@ -9,7 +9,8 @@ import torch
 
 import hvd_adaptive.torch as hva
 from hvd_adaptive import ConfigError
-from hvd_adaptive.bload import Blocks, pack, tables
+from hvd_adaptive.bload import Block, Blocks, pack, tables
+from hvd_adaptive.torch import Packed
 
 LENGTHS = [3, 2, 4, 5]
 T = 6
@@ -137,6 +138,14 @@ def test_arrays_that_are_read_only() -> None:
     assert hva.bload_collate(T)(packed(arrays, blocks())).data.tolist() == expected(0)
 
 
+@pytest.mark.parametrize("change", [lambda a: a[::-1].copy()[::-1], lambda a: a.astype(">f4"), lambda a: np.repeat(a, 2)[::2]])
+def test_arrays_in_any_order(change: Any) -> None:
+    """Reversed, of other byte order, with gaps."""
+    found = hva.bload_collate(T)(packed([change(a.numpy()) for a in numbered()], blocks()))
+    assert found.data.tolist() == expected(0)
+    assert found.data.dtype == torch.float32
+
+
 def test_a_batch_of_empty_blocks_looks_like_any_other() -> None:
     made = pack([3], T).shard(0, 3, 1).blocks
     samples = [(torch.ones(3, 2, dtype=torch.float64), torch.ones(3, dtype=torch.int64))]
@@ -194,3 +203,32 @@ def test_bad_samples() -> None:
         hva.bload_collate(T, targets="y")(packed([{"x": a} for a in numbered()], made))
     with pytest.raises(ConfigError, match="block_length is 4, but"):
         hva.bload_collate(4)(packed(numbered(), made))
+
+
+def packed_as(samples: list[Any], *lengths: int) -> Packed:
+    """Samples that no :class:`BLoadDataset` has looked at, as a stream gives them."""
+    numbers = np.array(lengths, np.int32)
+    return Packed(Block(np.arange(numbers.size, dtype=np.int32), np.zeros_like(numbers), numbers), samples)
+
+
+@pytest.mark.parametrize(
+    ("samples", "lengths", "said"),
+    [
+        ([torch.zeros(3), torch.zeros(2)], (2, 3), r"have \[3, 2\] elements, but their lengths were \[2, 3\]; lengths, or what"),
+        ([(torch.zeros(3), torch.zeros(2))], (3,), r"have \[2\] elements, but their lengths were \[3\]"),
+        ([torch.zeros(1)], (), r"have \[1\] elements, but their lengths were \[0\]"),
+        ([[1, 2, 3]], (3,), "must be a tensor or array with time first, .*, got int in it; give each one value"),
+        ([(torch.zeros(3), torch.tensor(1))], (3,), "got Tensor in it"),
+        (["abc"], (3,), "got str in it"),
+    ],
+)
+def test_samples_that_are_not_what_the_block_says(samples: list[Any], lengths: tuple[int, ...], said: str) -> None:
+    """Else the mask would lie over other elements."""
+    with pytest.raises(ConfigError, match=said):
+        hva.bload_collate(T)([packed_as(samples, *lengths)])
+
+
+def test_samples_of_other_widths_are_not_repeated_to_fit() -> None:
+    wide, narrow = packed_as([torch.zeros(3, 3)], 3), packed_as([torch.ones(3, 1)], 3)
+    with pytest.raises(ConfigError, match=r"must agree in all dimensions but the first, got \[length, ...\] of \(3,\), \(1,\)"):
+        hva.bload_collate(T)([wide, narrow])

@@ -1,5 +1,6 @@
 """Parts of samples of every shape."""
 
+from collections import UserDict
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,6 +38,7 @@ FIVE = torch.arange(5)
         ({"x": FIVE, "tokens": [5, 6, 7, 8, 9], "name": "abcde", "no": torch.tensor(3)}, None),
         ([FIVE, FIVE + 1], [[1, 2, 3], [2, 3, 4]]),
         ((FIVE, {"y": FIVE}), ([1, 2, 3], {"y": [1, 2, 3]})),
+        (UserDict(x=FIVE), {"x": [1, 2, 3]}),
     ],
 )
 def test_a_part(sample: Any, expected: Any) -> None:
@@ -57,7 +59,7 @@ def test_no_elements_look_like_the_sample() -> None:
     assert (tuple(x.shape), x.dtype, label) == ((0, 3), torch.int16, 4)
 
 
-@pytest.mark.parametrize("sample", [(FIVE, FIVE), {"x": FIVE}, [FIVE, FIVE], Pair(FIVE, 1)])
+@pytest.mark.parametrize("sample", [(FIVE, FIVE), {"x": FIVE}, UserDict(x=FIVE), [FIVE, FIVE], Pair(FIVE, 1)])
 def test_members_are_not_counted_for_elements(sample: Any) -> None:
     with pytest.raises(ConfigError, match=r"which len\(\) would take for its length; give length_fn="):
         measured(len, sample)

@@ -199,7 +199,7 @@ def test_only_the_ranks_of_a_process_set_share_the_epoch(own_ranks: Any) -> None
     (first, *place), said, (last, *other) = own_ranks.run(on_rank)
     assert spread(first, last) == whole(SKEWED)
     assert (place, other) == ([0, 2], [1, 2])
-    assert said == ("BLoadSampler: rank 1 is not in its process set, which holds ranks [0, 2]; build one on those ranks only")
+    assert said == ("BLoadSampler: rank 1 is not in its process set, which holds ranks [0, 2]; call it on those only")
 
 
 MISMATCHES: dict[str, Any] = {

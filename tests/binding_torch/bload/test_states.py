@@ -86,14 +86,16 @@ def test_run_packed_is_each_sequence_by_itself(kind: Any, options: Any) -> None:
     assert float((found - expected).detach().abs().max()) <= 1e-12  # a few roundings of float64: sequences are run side by side
 
 
-def test_run_packed_over_empty_blocks_reaches_every_parameter() -> None:
+@pytest.mark.parametrize("padding", [0.0, torch.nan, torch.inf])
+def test_run_packed_over_empty_blocks_reaches_every_parameter(padding: float) -> None:
     rnn = nn.LSTM(3, 5)
     empty = made([[], []])
-    found = hva.run_packed(rnn, torch.zeros(2, 10, 3), list(empty))
+    data = torch.full((2, 10, 3), padding, requires_grad=True)
+    found = hva.run_packed(rnn, data, list(empty))
     assert found.shape == (2, 10, 5)
     assert not found.any()
     found.sum().backward()
-    assert all(p.grad is not None and not p.grad.any() for p in rnn.parameters())
+    assert all(p.grad is not None and not p.grad.any() for p in (data, *rnn.parameters()))
 
 
 @pytest.mark.parametrize("shape", [(3, 10, 3), (4, 10)])

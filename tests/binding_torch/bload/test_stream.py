@@ -1,5 +1,6 @@
 """Streams on real ranks: equal steps whatever each rank's stream holds, and nobody left waiting when one fails."""
 
+import pickle
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ from training import attempt_soon, distributed, flat
 
 import hvd_adaptive.torch as hva
 from hvd_adaptive import AgreementError, ConfigError, SourceError
+from hvd_adaptive.torch.bload.stream import _pickled
 
 BLOCK = 12
 SECONDS = 10.0
@@ -415,7 +417,7 @@ def test_only_some_ranks(ranks: Any) -> None:
         members = hvd.add_process_set([0, 2])
         try:
             if hvd.rank() == 1:
-                with pytest.raises(ConfigError, match="this rank is not in"):
+                with pytest.raises(ConfigError, match="rank 1 is not in its process set"):
                     hva.BLoadStream([], BLOCK, process_set=members)
                 return None
             own = sequences(some_lengths(20 * hvd.rank()))  # none on rank 0
@@ -457,3 +459,48 @@ def test_what_cannot_be_shared_is_told_to_all(ranks: Any) -> None:
     answers = attempt_soon(ranks(2), on_rank, seconds=SECONDS)
     assert [type(answer) for answer in answers] == [SourceError] * 2
     assert "rank 1: TypeError: cannot pickle 'generator' object" in str(answers[0])
+
+
+class Unreadable:
+    def __reduce__(self) -> Any:
+        return int, ("no number",)
+
+
+def test_what_cannot_be_read_where_it_is_sent_is_told_to_all(ranks: Any) -> None:
+    def on_rank() -> None:
+        samples = [(torch.zeros(4), Unreadable())] if hvd.rank() else []
+        taken(hva.BLoadStream(samples, BLOCK, length_fn=lambda sample: len(sample[0])))
+
+    answers = attempt_soon(ranks(2), on_rank, seconds=SECONDS)
+    assert [type(answer) for answer in answers] == [SourceError] * 2
+    assert str(answers[0]) == str(answers[1])
+    assert "rank 0: how samples look cannot be unpickled here: ValueError: " in str(answers[0])
+
+
+def test_how_samples_look_is_all_that_is_sent() -> None:
+    """A tensor of no elements may be a view of a large one."""
+    look = {"x": torch.ones(100_000, 3, dtype=torch.float16)[:0], "name": "a"}
+    sent = _pickled(look)
+    assert len(sent) < 1000
+    found = pickle.loads(sent)  # noqa: S301 - made here
+    assert (tuple(found["x"].shape), found["x"].dtype, found["name"]) == ((0, 3), torch.float16, "a")
+
+
+def test_a_process_sets_ranks_are_named_as_horovod_numbers_them(ranks: Any) -> None:
+    def on_rank() -> Any:
+        members = hvd.add_process_set([0, 2])
+        try:
+            if members.included():
+                own = Failing(3, OSError("disk gone")) if hvd.rank() else sequences([5] * 3)
+                with pytest.raises(SourceError, match=r"^BLoadStream: rank 2: ") as caught:
+                    taken(hva.BLoadStream(own, BLOCK, process_set=members))
+                with pytest.raises(AgreementError, match="block_length: rank 0 has 4, rank 2 has 6"):
+                    hva.BLoadStream(own, 4 + hvd.rank(), process_set=members)
+                return str(caught.value)
+            return None
+        finally:
+            hvd.remove_process_set(members)
+
+    first, none, last = ranks(3).run(on_rank)
+    assert first == last
+    assert none is None
