@@ -1,9 +1,9 @@
 """Never slower than not compressing: another controller steers while that pays, and the run is dense while it does not.
 
 Contract  trials time dense steps, which are stock Horovod's, and compressed ones; the faster wins. A trial takes six steps and
-          is judged in the next; one to four of them open a run. While compression pays, one follows every twenty
-          windows, or after one as soon as steps look slower than dense ones; while dense, after one window, then two, four, up
-          to sixteen.
+          is judged in the next, which after the first trial still runs at the factor that was tried; one to four trials open
+          a run. While compression pays, one follows every twenty windows, or after one as soon as steps look slower than
+          dense ones; while dense, after one window, then two, four, up to sixteen.
 Source    none. GraVAC (arXiv:2305.12201) knows the throughput of dense steps, but never stays with them for it.
 """
 
@@ -115,7 +115,8 @@ class NeverSlower(Controller):
 
     def decide(self, state: _State, step: int) -> Decision:
         place = step - state["trial"]
-        if 0 <= place < _STEPS:
+        # The step in which the first trial is judged is part of it, for the other controller has seen nothing yet.
+        if 0 <= place < _STEPS or step == _STEPS:
             return Decision(DENSE if place < _DENSE_STEPS else self._tried(state, step), "trial")
         if place < 0 and state["phase"] == "dense":
             return Decision(DENSE, "faster dense")

@@ -53,7 +53,7 @@ def trials(decisions):
 @every_inner
 def test_where_compression_pays_by_far_three_steps_are_dense(controller, caplog):
     decisions, _, _ = run(controller, 1500, machine(1.0, 0.3))
-    assert [(d.factor, d.branch) for d in decisions[:TRIAL]] == [(1, "trial")] * 3 + [(1000, "trial")] * 3
+    assert [(d.factor, d.branch) for d in decisions[: TRIAL + 1]] == [(1, "trial")] * 3 + [(1000, "trial")] * 4
     assert not any(d.factor == DENSE for d in decisions[3:])
     assert not caplog.records
 
@@ -143,7 +143,7 @@ def test_steered_steps_slower_than_dense_end_in_a_dense_stretch(caplog):
     decisions, _, _ = run(NeverSlower(inner, 1000, WINDOW), 600, lambda _, factor: seconds[factor])
     steered = [i for i, d in enumerate(decisions) if d.branch == "warm-up"]
     dense = [i for i, d in enumerate(decisions) if d.branch == "faster dense"]
-    assert steered[0] == TRIAL
+    assert steered[0] == TRIAL + 1
     assert WINDOW <= dense[0] <= WINDOW + 30  # looks are believed after one window at the earliest; 1.4 takes three trials
     assert len(dense) >= WINDOW - 20
     assert ["does not pay here: a step takes 1.4 s at factor 10, 1 s dense" in r.getMessage() for r in caplog.records] == [True]
@@ -239,7 +239,7 @@ def test_while_dense_nothing_is_wanted_and_the_other_is_not_told():
     controller = NeverSlower(Watching(), 100, WINDOW)
     decisions, wants, _ = run(controller, 90, machine(1.0, 3.0))
     assert wants == [False] * TRIAL + [True] + [False] * (89 - TRIAL)
-    assert [d.branch for d in decisions[TRIAL : TRIAL + 3]] == ["inner", "faster dense", "faster dense"]
+    assert [d.branch for d in decisions[TRIAL : TRIAL + 3]] == ["trial", "faster dense", "faster dense"]
     decisions, wants, _ = run(controller, 90, machine(1.0, 0.2))
     assert wants == [False] * TRIAL + [True] * (90 - TRIAL)
 

@@ -176,7 +176,9 @@ class _Pickler(pickle.Pickler):
     """Writes the elements of a tensor alone, not all those it is a view of."""
 
     def reducer_override(self, obj: Any) -> Any:
-        return obj.detach().clone().__reduce_ex__(2) if isinstance(obj, torch.Tensor) else NotImplemented
+        if not isinstance(obj, torch.Tensor):
+            return NotImplemented
+        return obj.detach().clone().__reduce_ex__(2)  # type: ignore[no-untyped-call]  # torch's own
 
 
 def _pickled(thing: Any) -> bytes:
