@@ -15,8 +15,7 @@ setup(
     packages=find_packages(include=["hvd_adaptive", "hvd_adaptive.*"]),
     package_data={"hvd_adaptive": ["py.typed"]},
     # Horovod and the frameworks are the user's: installing this package must never rebuild or replace them.
-    install_requires=["numpy"],
-    extras_require={"examples": ["rich"]},
+    install_requires=["numpy", "rich"],
     classifiers=[
         "Development Status :: 3 - Alpha",
         "Intended Audience :: Science/Research",

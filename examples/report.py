@@ -1,47 +1,10 @@
-"""What the examples show: a progress bar while they train, a table at the end."""
+"""What the examples show at the end: a table."""
 
-import contextlib
 import io
-from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-from rich import progress
 from rich.console import Console
 from rich.table import Table
-
-
-class Progress:
-    """A progress bar on the terminal itself, because launchers cut a rank's output into tagged lines; none without a terminal.
-
-    Args:
-        title: stands before the bar.
-        steps: how often :meth:`advance` will be called.
-        show: False for the ranks that keep quiet.
-    """
-
-    def __init__(self, title: str, steps: int, *, show: bool) -> None:
-        self._stack = contextlib.ExitStack()
-        self._title, self._steps, self._show = title, steps, show
-        self._bar: progress.Progress | None = None
-
-    def __enter__(self) -> "Progress":
-        if self._show:
-            with contextlib.suppress(OSError):  # no terminal
-                terminal = self._stack.enter_context(Path("/dev/tty").open("w", encoding="utf-8"))
-                columns = (progress.TextColumn("{task.description}"), progress.BarColumn(), progress.MofNCompleteColumn())
-                bar = progress.Progress(*columns, progress.TimeRemainingColumn(), console=Console(file=terminal), transient=True)
-                self._bar = self._stack.enter_context(bar)
-                self._task = bar.add_task(self._title, total=self._steps)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._stack.close()
-
-    def advance(self) -> None:
-        """One step is done."""
-        if self._bar is not None:
-            self._bar.advance(self._task)
 
 
 def print_table(results: dict[str, Any]) -> None:

@@ -26,13 +26,14 @@ import horovod.torch as hvd
 import king_james
 import numpy as np
 import torch
-from report import Progress, print_columns
+from report import print_columns
 from torch import nn
 from torch.utils.data import DataLoader
 from verse_models import MODELS
 
 import hvd_adaptive
 import hvd_adaptive.torch as hva  # (*)
+from hvd_adaptive.progress import shown
 
 STRATEGIES = ("zero-pad", "sampling", "mix-pad", "bload")
 HELD_OUT = 20
@@ -128,13 +129,12 @@ def train_epoch(model: nn.Module, optimizer: Any, train: Feed, title: str) -> fl
     """Returns seconds."""
     totals = train.sampler.filled.sum(1)  # words of all ranks in each step
     start = time.perf_counter()
-    with Progress(title, len(train.loader), show=hvd.rank() == 0) as progress:
-        for batch, total in zip(train.loader, totals.tolist(), strict=True):
-            optimizer.zero_grad()
-            loss = hva.valid_mean(losses(model, batch), batch.valid, total=total)  # (*)
-            loss.backward()
-            optimizer.step()
-            progress.advance()
+    batches = shown(train.loader, len(train.loader), title, show=hvd.rank() == 0)
+    for batch, total in zip(batches, totals.tolist(), strict=True):
+        optimizer.zero_grad()
+        loss = hva.valid_mean(losses(model, batch), batch.valid, total=total)  # (*)
+        loss.backward()
+        optimizer.step()
     return time.perf_counter() - start
 
 

@@ -17,12 +17,13 @@ from pathlib import Path
 import fashion_mnist
 import horovod.torch as hvd
 import torch
-from report import Progress, print_table
+from report import print_table
 from torch import nn
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, TensorDataset
 
 import hvd_adaptive  # (*)
 import hvd_adaptive.torch as hva  # (*)
+from hvd_adaptive.progress import shown
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -162,13 +163,11 @@ def train(args: argparse.Namespace) -> None:
     for epoch in range(first_epoch, args.epochs):
         sampler.set_epoch(epoch)
         start = time.perf_counter()
-        with Progress(f"epoch {epoch + 1}/{args.epochs}", len(loader), show=hvd.rank() == 0) as progress:
-            for images, labels in loader:
-                optimizer.zero_grad()
-                loss = nn.functional.cross_entropy(model(images), labels)
-                loss.backward()
-                optimizer.step()
-                progress.advance()
+        for images, labels in shown(loader, len(loader), f"epoch {epoch + 1}/{args.epochs}", show=hvd.rank() == 0):
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(images), labels)
+            loss.backward()
+            optimizer.step()
         steps, seconds = steps + len(loader), seconds + time.perf_counter() - start
         quality = accuracy(model, test)
         if checkpoint:

@@ -18,7 +18,7 @@ from typing import Any
 import fashion_mnist
 import horovod.torch as hvd
 import torch
-from report import Progress, print_table
+from report import print_table
 from torch import nn
 from torch_fashion_mnist import accuracy, build_model, load_data
 
@@ -26,6 +26,7 @@ import hvd_adaptive
 import hvd_adaptive.torch as hva
 from hvd_adaptive import GraVAC
 from hvd_adaptive.control.gravac import EPSILON
+from hvd_adaptive.progress import shown
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -93,12 +94,10 @@ def train(args: argparse.Namespace) -> None:
         order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(args.seed + epoch))
         own = order[: steps * whole].view(steps, hvd.size(), args.batch_size)[:, hvd.rank()]
         start = time.perf_counter()
-        with Progress(f"epoch {epoch + 1}/{args.epochs}", steps, show=hvd.rank() == 0) as progress:
-            for chosen in own:
-                optimizer.zero_grad()
-                nn.functional.cross_entropy(model(images[chosen]), labels[chosen]).backward()
-                optimizer.step()
-                progress.advance()
+        for chosen in shown(own, steps, f"epoch {epoch + 1}/{args.epochs}", show=hvd.rank() == 0):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(images[chosen]), labels[chosen]).backward()
+            optimizer.step()
         seconds += time.perf_counter() - start
         quality = accuracy(model, test)
         if hvd.rank() == 0:

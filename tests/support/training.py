@@ -106,6 +106,14 @@ def attempt_soon(pool: Any, function: Callable[..., Any], *arguments: Any, secon
     return pool.attempt(function, *arguments, seconds=seconds)
 
 
+def refused_alike(pool: Any, kind: type[Exception], function: Callable[..., Any], *arguments: Any, seconds: float = 10.0) -> str:
+    """The text of the error of that kind that every rank raised, soon, and all with the same words."""
+    answers = attempt_soon(pool, function, *arguments, seconds=seconds)
+    assert [type(answer) for answer in answers] == [kind] * len(answers), answers
+    (text,) = {str(answer) for answer in answers}
+    return text
+
+
 def _ready() -> bool:
     trained(None, 1)
     return bool(hva.SCOPES)

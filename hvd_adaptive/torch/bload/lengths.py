@@ -14,9 +14,9 @@ from hvd_adaptive.bload import cache as files
 from hvd_adaptive.bload.draws import I32
 from hvd_adaptive.bload.lengths import MOST, read_one
 from hvd_adaptive.errors import ConfigError, HvdAdaptiveError, SourceError
+from hvd_adaptive.progress import shown
 from hvd_adaptive.torch.bload.meeting import Meeting, joined
 from hvd_adaptive.torch.bload.packed import measured
-from hvd_adaptive.torch.bload.progress import shown, terminal
 from hvd_adaptive.torch.collective import HorovodCollective
 from hvd_adaptive.torch.gather_now import communicator, mpi_works
 
@@ -131,9 +131,8 @@ class _Task:
 
     def measure(self, share: range, *, show: bool) -> I32:
         """The lengths ``i32[len(share)]`` of some samples."""
-        with terminal(show) as file:
-            found = (self._one(index) for index in shown(share, len(share), "measuring lengths", file))
-            return np.fromiter(found, np.int32, len(share))
+        found = (self._one(index) for index in shown(share, len(share), "measuring lengths", show=show))
+        return np.fromiter(found, np.int32, len(share))
 
     def keep(self, lengths: I32) -> None:
         """Write the cache; where that fails, all but the file is as it should be, so it is only a warning."""

@@ -87,6 +87,6 @@ def test_samples_of_other_lengths_are_refused(samples: Any, lengths: Any, rows: 
 
 def test_bad_input() -> None:
     with pytest.raises(ConfigError, match=r"is read by the block, got 0; use it with DataLoader\(..., batch_sampler="):
-        hva.BLoadDataset([counting(3)])[0]  # type: ignore[index]
+        hva.BLoadDataset([counting(3)])[0]
     with pytest.raises(ConfigError, match=r"lengths\[0\] is 0"):
         hva.BLoadDataset([counting(3)], [0])

@@ -82,6 +82,6 @@ def test_bad_input(ranks: Any) -> None:
             hva.valid_mean(losses, losses)
         for total in (-1, 2.0):
             with pytest.raises(ConfigError, match=r"total must be a whole number from 0 to \d+ \(of all ranks\), got"):
-                hva.valid_mean(losses, valid, total=total)  # type: ignore[arg-type]
+                hva.valid_mean(losses, valid, total=total)
 
     ranks(1).run(on_rank)
