@@ -330,6 +330,15 @@ def test_all_ranks_may_leave_a_loop_together(ranks: Any) -> None:
     assert ranks(2).run(on_rank) == [40, 40]
 
 
+def test_ranks_agree_once_a_window(ranks: Any) -> None:
+    def on_rank() -> Any:
+        stream = hva.BLoadStream(sequences([12] * 40), BLOCK, batch_size=2, window=5)
+        return taken(stream)[0], stream.stats().windows
+
+    # Twenty batches are four windows; that nothing is left is said in a fifth.
+    assert ranks(2).run(on_rank) == [(20, 5)] * 2
+
+
 def test_two_streams_at_once(ranks: Any) -> None:
     def on_rank() -> Any:
         first, second = (hva.BLoadStream(sequences([12] * n), BLOCK, window=2) for n in (20 + hvd.rank(), 7))
