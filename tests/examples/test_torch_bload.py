@@ -15,7 +15,7 @@ from rank_pool import run_launcher
 SCRIPT = Path(__file__).parents[2] / "examples" / "torch_bload.py"
 LIMIT = 200
 SHORT = ("--limit", str(LIMIT), "--batch-words", "256", "--words", "300", "--lr", "0.02")
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(300)  # each test launches ranks anew, which takes seconds, and far more on a busy machine
 
 
 @pytest.fixture(scope="module")

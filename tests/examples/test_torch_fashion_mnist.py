@@ -11,7 +11,7 @@ import torch
 from rank_pool import run_launcher
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "torch_fashion_mnist.py"
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(300)  # each test launches ranks anew, which takes seconds, and far more on a busy machine
 
 
 def run_example(folder: Path, size: int, *options: str, gloo: bool = False) -> subprocess.CompletedProcess[str]:

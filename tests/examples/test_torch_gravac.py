@@ -10,7 +10,7 @@ from rank_pool import run_launcher
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "torch_gravac.py"
 SHORT = ("--epochs", "1", "--limit", "4096", "--batch-size", "32", "--window", "10")
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(300)  # each test launches ranks anew, which takes seconds, and far more on a busy machine
 
 
 def run_example(folder: Path, size: int, *options: str) -> subprocess.CompletedProcess[str]:
