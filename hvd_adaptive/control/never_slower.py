@@ -1,9 +1,10 @@
 """Never slower than not compressing: another controller steers while that pays, and the run is dense while it does not.
 
-Contract  trials time dense steps, which are stock Horovod's, and compressed ones; the faster wins. A trial takes six steps and
-          is judged in the next, which after the first trial still runs at the factor that was tried; one to four trials open
-          a run. While compression pays, one follows every twenty windows, or after one as soon as steps look slower than
-          dense ones; while dense, after one window, then two, four, up to sixteen.
+Contract  trials time dense steps, which are stock Horovod's, and compressed ones; the faster wins. A trial takes six steps, a
+          run's first five, and is judged in the next, which after the first trial still runs at the factor that was tried;
+          one to four trials open a run. While compression pays, one follows every twenty windows (500 steps after a single one
+          that opened the run), or after one as soon as steps look slower than dense ones; while dense, after one window,
+          then two, four, up to sixteen.
 Source    none. GraVAC (arXiv:2305.12201) knows the throughput of dense steps, but never stays with them for it.
 """
 
@@ -19,7 +20,8 @@ _DENSE_STEPS = 3
 """In a trial; the first is not timed, for it also sends what the residual holds. Of the others the faster one counts."""
 _COMPRESSED_STEPS = 3
 """In a trial, after the dense ones; timed likewise."""
-_STEPS = _DENSE_STEPS + _COMPRESSED_STEPS
+_FIRST_DENSE_STEPS = 2
+"""In a run's first trial: no residual holds anything yet, and one time is enough to begin with, for a trial soon confirms it."""
 _CLEAR = (2.0, 1.5, 1.25, 1.0)
 """Ratio of seconds that settles it after one trial, two, ...; any does where a later trial confirms an earlier one."""
 _LOOKS = 3
@@ -29,6 +31,8 @@ _OFTEN = 10
 _SLOWER = 1.05
 _SELDOM = 20
 """Windows from trial to trial while compression pays."""
+_CONFIRMED = 500
+"""Steps after which a first trial is confirmed, at most: it rests on one dense step, early, when machines still warm up."""
 _LONGEST = 16
 """Windows of a dense stretch, at most."""
 
@@ -40,6 +44,7 @@ class _State(TypedDict):
         inner: the other controller's state.
         phase: ``"trial"``, ``"steered"`` or ``"dense"``, which end in a trial.
         trial: number of steps done when the trial under way began, or the next one will.
+        judged: likewise, when the last one was judged.
         dense: seconds of dense steps, by trial.
         compressed: seconds of steps at the factor that was tried, by trial.
         looks: seconds of steered steps, the last few.
@@ -52,6 +57,7 @@ class _State(TypedDict):
     inner: Any
     phase: str
     trial: int
+    judged: int
     dense: list[float]
     compressed: list[float]
     looks: list[float]
@@ -97,6 +103,7 @@ class NeverSlower(Controller):
             "inner": self.inner.start(),
             "phase": "trial",
             "trial": 0,
+            "judged": 0,
             "dense": [],
             "compressed": [],
             "looks": [],
@@ -108,7 +115,7 @@ class NeverSlower(Controller):
 
     def wants(self, state: _State, step: int) -> Wanted | None:
         place = step - state["trial"]
-        if 0 <= place < _STEPS or (place < 0 and state["phase"] == "dense"):
+        if 0 <= place < _steps(state) or (place < 0 and state["phase"] == "dense"):
             return None
         looks = place >= 0 or step % max(1, self.window // _OFTEN) == 0
         return self.inner.wants(state["inner"], step) or (Wanted() if looks else None)
@@ -116,8 +123,8 @@ class NeverSlower(Controller):
     def decide(self, state: _State, step: int) -> Decision:
         place = step - state["trial"]
         # The step in which the first trial is judged is part of it, for the other controller has seen nothing yet.
-        if 0 <= place < _STEPS or step == _STEPS:
-            return Decision(DENSE if place < _DENSE_STEPS else self._tried(state, step), "trial")
+        if 0 <= place < _steps(state) or (state["trial"] == 0 and place == _steps(state)):
+            return Decision(DENSE if place < _dense_steps(state) else self._tried(state, step), "trial")
         if place < 0 and state["phase"] == "dense":
             return Decision(DENSE, "faster dense")
         return self.inner.decide(state["inner"], step)
@@ -136,7 +143,7 @@ class NeverSlower(Controller):
             seen["looks"] = [*state["looks"], observation.seconds[factor]][-_LOOKS:]
             slow = [seconds > _SLOWER * statistics.median(state["dense"]) for seconds in seen["looks"]]
             if len(slow) == _LOOKS and all(slow) and state["trial"] - observation.step > self.window:  # else it is near anyway
-                seen["trial"] = max(observation.step, state["trial"] - (_SELDOM - 1) * self.window)
+                seen["trial"] = max(observation.step, state["judged"] + self.window)
                 seen["suspect"] = True
         return seen
 
@@ -158,14 +165,15 @@ class NeverSlower(Controller):
         if DENSE in seconds and tried in seconds:
             dense.append(seconds[DENSE])
             compressed.append(seconds[tried])
-        judged: _State = {**state, "phase": "trial", "trial": step, "dense": dense, "compressed": compressed}
+        judged: _State = {**state, "phase": "trial", "trial": step, "judged": step, "dense": dense, "compressed": compressed}
         if not dense:
             return judged
         ratio = statistics.median(compressed) / statistics.median(dense)
         confirmed = first and (ratio >= 1) == (state["phase"] == "dense")
         clear = 1.0 if confirmed else _CLEAR[min(len(dense), len(_CLEAR)) - 1]
         if ratio < 1 and ratio * clear <= 1:
-            due = step + _SELDOM * self.window
+            pause = _SELDOM * self.window
+            due = step + (pause if state["trial"] else min(_CONFIRMED, pause))
             return {**judged, "phase": "steered", "trial": due, "looks": [], "suspect": False, "stretch": 1}
         if ratio < clear:
             return judged
@@ -187,3 +195,11 @@ class NeverSlower(Controller):
             f"{type(self.inner).__name__}: compression does not pay here: a step takes {compressed:.3g} s at factor {tried:g}, "
             f"{dense:.3g} s dense, so steps are dense now; compression is tried again in {pause} steps"
         )
+
+
+def _dense_steps(state: _State) -> int:
+    return _DENSE_STEPS if state["trial"] else _FIRST_DENSE_STEPS
+
+
+def _steps(state: _State) -> int:
+    return _dense_steps(state) + _COMPRESSED_STEPS
