@@ -36,7 +36,7 @@ from hvd_adaptive.control.never_slower import NeverSlower
 from hvd_adaptive.control.policy import POLICIES, PolicyName, factors, multiple
 from hvd_adaptive.control.throughput import READINGS, ReadingName, ideal, smoothed
 
-EPSILON = 0.3
+EPSILON = 0.25
 """Measured, see docs/gravac.md."""
 _MORE_SELDOM = 5
 """Between two measurements passes a fifth of the steps since the first."""
