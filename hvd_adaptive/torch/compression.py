@@ -1,179 +1,65 @@
 """The object that stock Horovod takes as ``compression=``."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import horovod.torch as hvd
+import torch
 
+from hvd_adaptive.binding.compression import Compression
 from hvd_adaptive.compress import Compressor
-from hvd_adaptive.control import REFUSED, Controller, agree, largest
-from hvd_adaptive.engine import Engine
-from hvd_adaptive.errors import ConfigError, HvdAdaptiveError
-from hvd_adaptive.exchange import Exchange
-from hvd_adaptive.feedback import Feedback
-from hvd_adaptive.granularity import Parameter, Unit
-from hvd_adaptive.monitor import JsonLines, Meter, Monitor, Stats
+from hvd_adaptive.granularity import Parameter
 from hvd_adaptive.ops.torch_ops import TorchOps
-from hvd_adaptive.plan import Options, UnitPlan, build
-from hvd_adaptive.steering import Steering
-from hvd_adaptive.torch import state
+from hvd_adaptive.plan import Options
 from hvd_adaptive.torch.collective import HorovodCollective
-from hvd_adaptive.torch.gather_now import gather_now
 from hvd_adaptive.torch.hooks import Hooks
-from hvd_adaptive.torch.parameters import Finder, NamedParameters, checked, described, role
-from hvd_adaptive.torch.step import Place
-from hvd_adaptive.torch.steps import Steps
-
-_built = defaultdict[int, int](int)
-"""How many objects were built by the number of their process set; it names their collectives."""
+from hvd_adaptive.torch.parameters import Finder, NamedParameters, checked, described
 
 
-class TorchCompression(Hooks):
+class TorchCompression(Hooks, Compression):
     """Base of :class:`LayerWise`, :class:`EntireModel` and :class:`Bucketed`: pass an instance as ``compression=``.
-
-    Building one is collective: every rank of the process set must do so, with the same arguments and in the same order.
 
     Args:
         named_parameters: ``model.named_parameters()``, as for ``DistributedOptimizer``. Frozen parameters are left alone.
         compressor: the method, such as ``TopK(factor=100)``.
-        controller: decides the factor from step to step; None keeps the compressor's.
-        feedback: None for what the method calls for, True or False to force error feedback, or one such as ``Residual(0.9)``.
-        exchange: ``"auto"``, the name of one that is legal for the method, or an exchange such as ``TwoSided(master=...)``.
-        dense_below: parameters of fewer elements go dense; None for the scope's default.
-        exclude: name patterns (``"*.bias"``) of parameters that go dense.
-        process_set: the optimizer's; all ranks by default.
-        seed: of all random choices.
-        monitor: told of every unit in every step, on this rank.
-        log: file to which rank 0 of the process set appends the same as lines of JSON.
-
-    Raises:
-        ConfigError: if an argument is not legal, or ``hvd.init()`` was not called.
-        UnsupportedError: if a parameter is complex, sparse or no float.
-        AgreementError: on every rank, if ranks were given different arguments.
+        **options: see :class:`hvd_adaptive.binding.compression.Compression`, also for what is raised.
     """
 
-    scope: ClassVar[str]
-    default_dense_below: ClassVar[int] = 0
+    def __init__(self, named_parameters: NamedParameters, compressor: Compressor, **options: Any) -> None:
+        super().__init__(named_parameters, compressor, **options)
 
-    def __init__(
-        self,
-        named_parameters: NamedParameters,
-        compressor: Compressor,
-        *,
-        controller: Controller | None = None,
-        feedback: bool | Feedback | None = None,
-        exchange: str | Exchange = "auto",
-        dense_below: int | None = None,
-        exclude: str | Iterable[str] = (),
-        process_set: hvd.ProcessSet = hvd.global_process_set,
-        seed: int = 0,
-        monitor: Monitor | None = None,
-        log: str | Path | None = None,
-    ) -> None:
-        self._collective = HorovodCollective(process_set)
-        try:
-            options = Options(
-                compressor=compressor,
-                controller=controller,
-                feedback=feedback,
-                exchange=exchange,
-                dense_below=self.default_dense_below if dense_below is None else dense_below,
-                exclude=tuple(exclude) if isinstance(exclude, Iterable) and not isinstance(exclude, str) else (exclude,),
-                seed=seed,
-            )
-            monitors = [] if monitor is None else [monitor]
-            if log is not None and self._collective.rank == 0:
-                monitors.append(JsonLines(log))
-            self._meter = Meter(*monitors)
-            plans = self._prepare(named_parameters, options)
-        except HvdAdaptiveError as error:
-            self._meet({REFUSED: str(error)})  # so that ranks with better arguments do not wait for this one
-            raise
-        label = self._meet(self._description)
-        engine = Engine(TorchOps(), self._collective, seed, label, self._meter)
-        self._steps = Steps(engine, plans, self._steering(controller, plans, label), self._meter)
-        self._proven: set[str] = set()
-        self._weight = 1.0
+    def _join(self, process_set: hvd.ProcessSet) -> HorovodCollective:
+        return HorovodCollective(process_set)
 
-    def _prepare(self, named_parameters: NamedParameters, options: Options) -> tuple[UnitPlan, ...]:
-        """Check what was given and plan the units."""
-        given = checked(named_parameters)
-        self._parameters = {name: p for name, p in given.items() if p.requires_grad}
-        if not self._parameters:
-            raise ConfigError("every parameter is frozen (requires_grad=False); there is no gradient to compress")
-        plans = build([described(*item) for item in self._parameters.items()], self._units, options, self._collective.size)
-        self._places = {slot.parameter.name: Place(number, slot) for number, plan in enumerate(plans) for slot in plan.unit.slots}
-        units = {slot.parameter.name: plan.unit.name for plan in plans for slot in plan.unit.slots}
-        self._finder = Finder(self._parameters, options.excluded(list(self._parameters)))
-        self._description = {"scope": self.scope, **options.described()} | {
-            f"parameter {name!r}": role(number, parameter, units.get(name))
-            for number, (name, parameter) in enumerate(given.items())
-        }
-        return plans
+    def _backend(self) -> TorchOps:
+        return TorchOps()
 
-    def _meet(self, description: dict[str, Any]) -> str:
-        """Make sure that all ranks build the same object; returns the name they all give it."""
-        set_id = self._collective.process_set.process_set_id
-        if self._collective.member:
-            ops, name = TorchOps(), f"hvd_adaptive.{set_id}.handshake"
-            agree(ops, self._collective, description | {"ranks": self._collective.ranks}, name)
-            # Horovod gives the number of a removed process set to the next one, whose ranks may have counted differently.
-            _built[set_id] = largest(ops, self._collective, _built[set_id], f"{name}.number") + 1
-        return f"hvd_adaptive.{set_id}.{_built[set_id]}"
+    def _checkpoints(self) -> "_Tensors":
+        return _Tensors(self._parameters)
 
-    def _steering(self, controller: Controller | None, plans: Sequence[UnitPlan], label: str) -> Steering | None:
-        if controller is None:
+    def _read(self, parameters: NamedParameters, options: Options) -> list[tuple[Parameter, bool]]:
+        given = checked(parameters)
+        self._parameters = {name: parameter for name, parameter in given.items() if parameter.requires_grad}
+        if self._parameters:
+            self._finder = Finder(self._parameters, options.excluded(list(self._parameters)))
+        return [(described(name, parameter), parameter.requires_grad) for name, parameter in given.items()]
+
+
+class _Tensors:
+    """Checkpoints hold tensors on the device they were on."""
+
+    def __init__(self, parameters: dict[str, torch.Tensor]) -> None:
+        self._parameters = parameters
+
+    def save(self, array: torch.Tensor) -> torch.Tensor:
+        return array.clone()
+
+    def zeros(self, n: int, dtype: str) -> torch.Tensor:
+        return torch.zeros(n, dtype=getattr(torch, dtype))
+
+    def load(self, saved: torch.Tensor, parameter: str) -> torch.Tensor:
+        return saved.to(self._parameters[parameter].device, copy=True)
+
+    def form(self, saved: Any) -> tuple[str, tuple[int, ...]] | None:
+        if not isinstance(saved, torch.Tensor) or not bool(torch.isfinite(saved).all()):
             return None
-        quick = gather_now(self._collective) if controller.agreement == "exact" and self._collective.member else None
-        return Steering(controller, plans, TorchOps(), self._collective, label, self._meter, quick)
-
-    def _units(self, parameters: Sequence[Parameter]) -> tuple[Unit, ...]:
-        """Groups parameters into units."""
-        raise NotImplementedError
-
-    def stats(self) -> Stats:
-        """Totals since this object was built or reset, on this rank."""
-        note = ""
-        if not self._collective.member:
-            note = "this rank is not in the process set, so it compressed nothing"
-        elif self._collective.world == 1:
-            note = "1 rank: Horovod calls no compression, so nothing was compressed or sent"
-        return self._meter.stats(self._collective.size, self._steps.done, note)
-
-    def reset(self) -> None:
-        """Forget residuals, steps and totals, as if just built, on all ranks or none. A step that was cut short is dropped."""
-        self._meter.reset()
-        self._steps.restart()
-        self._proven.clear()
-
-    def state_dict(self) -> dict[str, Any]:
-        """What an interrupted run needs to go on as if it had not been: residuals, steps, the controller's state.
-
-        It belongs to this rank: every rank saves and loads its own.
-
-        Raises:
-            StateError: between ``backward()`` and ``step()``.
-        """
-        state.check_between_steps(bool(self._steps.current.arrived))
-        memory = self._steps.memories.saved(self._collective.size) if self._steps.done else {}
-        return state.pack(self._description, self._collective, self._steps.done, memory, self._steps.control)
-
-    def load_state_dict(self, saved: dict[str, Any], *, strict: bool = True) -> None:
-        """Continue from :meth:`state_dict`, on all ranks or none.
-
-        Args:
-            saved: the state of this rank. On another number of ranks, that of any: the controller's state is the same on all.
-            strict: False to go on with residuals of zero where another rank or number of ranks saved the state.
-
-        Raises:
-            StateError: if another configuration, model, rank or number of ranks saved it, which the message then names, or
-                between ``backward()`` and ``step()``.
-        """
-        state.check_between_steps(bool(self._steps.current.arrived))
-        remembered = self._steps.memories.remembered(self._collective.size)
-        own = state.check(saved, self._description, self._collective, remembered, self._steps.first_control, strict=strict)
-        devices = {name: parameter.device for name, parameter in self._parameters.items()}
-        self._steps.restore(saved["steps"], saved["control"], saved["memory"] if own else {}, devices)
-        self._proven.clear()
+        return str(saved.dtype).removeprefix("torch."), tuple(saved.shape)

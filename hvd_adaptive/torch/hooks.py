@@ -7,14 +7,14 @@ import horovod.torch as hvd
 import torch
 from horovod.torch.compression import Compressor as HorovodCompressor
 
+from hvd_adaptive.binding import token
+from hvd_adaptive.binding.collective import RankSet
+from hvd_adaptive.binding.step import Place
+from hvd_adaptive.binding.steps import Steps
 from hvd_adaptive.engine import Flight
 from hvd_adaptive.errors import ConfigError, StateError
 from hvd_adaptive.monitor import Meter
-from hvd_adaptive.torch import token
-from hvd_adaptive.torch.collective import HorovodCollective
 from hvd_adaptive.torch.parameters import Finder, shaped_like
-from hvd_adaptive.torch.step import Place
-from hvd_adaptive.torch.steps import Steps
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class _Context:
 class Hooks(HorovodCompressor):  # type: ignore[misc]
     """The methods Horovod calls; whoever inherits them sets what they work with."""
 
-    _collective: HorovodCollective
+    _collective: RankSet
     _finder: Finder
     _meter: Meter
     _places: dict[str, Place]
@@ -65,7 +65,8 @@ class Hooks(HorovodCompressor):  # type: ignore[misc]
             # Horovod reduces in place, but what is kept back is told from what was sent.
             return sent.clone() if riding.plan.feedback.remembers else sent, _Context(place, tensor, riding)
         first = place.slot.parameter.name not in self._proven
-        sign = token.make(tensor, hvd.rank(), self._steps.mark if first else None)
+        contents = token.contents(hvd.rank(), self._steps.mark if first else None)
+        sign = torch.tensor(contents, dtype=torch.float64 if first else torch.float32, device=tensor.device)
         self._meter.add_bytes(sign.nbytes)
         return sign, _Context(place, tensor)
 
@@ -104,7 +105,7 @@ class Hooks(HorovodCompressor):  # type: ignore[misc]
         first_of_step = self._steps.current.means is None
         if not first_of_step and name in self._proven:
             return
-        weight = token.weight(sign, self._collective.ranks, self._steps.mark if len(sign) == 2 else None)
+        weight = token.weight(sign.tolist(), self._collective.ranks, self._steps.mark if len(sign) == 2 else None)
         if first_of_step:
             self._weight = weight
         elif weight != self._weight:

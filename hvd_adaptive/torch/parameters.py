@@ -55,12 +55,6 @@ def described(name: str, parameter: torch.Tensor) -> Parameter:
     return Parameter(name, tuple(parameter.shape), str(parameter.dtype).removeprefix("torch."))
 
 
-def role(number: int, parameter: torch.Tensor, unit: str | None) -> str:
-    """How a parameter is treated, as text for comparing ranks and saved states; ``unit`` is None if it is frozen."""
-    treated = "frozen" if unit is None else f"in unit {unit!r}"
-    return f"number {number}, shape {tuple(parameter.shape)}, {parameter.dtype}, {treated}"
-
-
 def shaped_like(mean: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
     """The flat ``mean`` with the shape, dtype and memory format of ``gradient``."""
     shaped = mean.view(gradient.shape)

@@ -181,7 +181,7 @@ CHANGES = {
     "controller": (lambda: building("entire-model", TopK(20), controller=Halving())(model()), "controller"),
     "shape": (lambda: building("entire-model", TopK(20))(wider()), "(61, 20)"),
     "further layer": (lambda: building("entire-model", TopK(20))(deeper()), "parameter '5.weight'"),
-    "dtype": (lambda: building("entire-model", TopK(20))(model().double()), "torch.float64"),
+    "dtype": (lambda: building("entire-model", TopK(20))(model().double()), "float64"),
     "frozen": (lambda: building("entire-model", TopK(20))(partly_frozen()), "frozen"),
 }
 
@@ -293,19 +293,19 @@ def test_what_is_no_state_is_refused(ranks: Any, name: str) -> None:
 
 
 DAMAGE = {
-    "of another size": ({"model": {"residual": torch.zeros(3)}}, "torch.float32[3], but float32[3905] is expected"),
+    "of another size": ({"model": {"residual": torch.zeros(3)}}, "float32[3], but float32[3905] is expected"),
     "of two dimensions": (
         {"model": {"residual": torch.zeros(5, 781)}},
-        "torch.float32[5, 781], but float32[3905] is expected",
+        "float32[5, 781], but float32[3905] is expected",
     ),
-    "of no unit": ({"0.weight": {"residual": torch.zeros(1200)}}, "torch.float32[1200], but no such unit keeps one"),
+    "of no unit": ({"0.weight": {"residual": torch.zeros(1200)}}, "float32[1200], but no such unit keeps one"),
     "of another dtype": (
         {"model": {"residual": torch.zeros(3905, dtype=torch.float64)}},
-        "torch.float64[3905], but float32[3905] is expected",
+        "float64[3905], but float32[3905] is expected",
     ),
     "of another name": (
         {"model": {"residual": torch.zeros(3905), "momentum": torch.zeros(3905)}},
-        "torch.float32[3905], but no such unit keeps one",
+        "float32[3905], but no such unit keeps one",
     ),
 }
 

@@ -15,8 +15,8 @@ from training import attempt_soon, refused_alike
 
 import hvd_adaptive.torch as hva
 from hvd_adaptive import AgreementError, ConfigError, SourceError
+from hvd_adaptive.binding.gather_now import communicator
 from hvd_adaptive.torch.collective import HorovodCollective
-from hvd_adaptive.torch.gather_now import communicator
 
 SIZES = [0, 1, 2, 5, 17]
 

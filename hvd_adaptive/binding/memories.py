@@ -2,11 +2,27 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-
-import torch
+from typing import Any, Protocol
 
 from hvd_adaptive.feedback import UnitMemory
+from hvd_adaptive.ops import Array
 from hvd_adaptive.plan import UnitPlan
+
+
+class Storage(Protocol):
+    """How a framework's checkpoint holds a vector."""
+
+    def save(self, array: Array) -> Any:
+        """A copy of ``array`` f[n] as it is saved."""
+
+    def zeros(self, n: int, dtype: str) -> Any:
+        """What is saved of ``n`` zeros."""
+
+    def load(self, saved: Any, parameter: str) -> Array:
+        """A copy of what was saved, on the device of ``parameter``."""
+
+    def form(self, saved: Any) -> tuple[str, tuple[int, ...]] | None:
+        """Dtype and shape of what was saved; None if it is no array of finite numbers."""
 
 
 class Memories:
@@ -14,10 +30,12 @@ class Memories:
 
     Args:
         plans: of the units.
+        storage: how they are saved.
     """
 
-    def __init__(self, plans: Sequence[UnitPlan]) -> None:
+    def __init__(self, plans: Sequence[UnitPlan], storage: Storage) -> None:
         self._plans = plans
+        self._storage = storage
         self.restart()
 
     def restart(self) -> None:
@@ -57,32 +75,28 @@ class Memories:
             if (lengths := plan.remembers(size))
         }
 
-    def saved(self, size: int) -> dict[str, dict[str, torch.Tensor]]:
+    def saved(self, size: int) -> dict[str, dict[str, Any]]:
         """Copies of those vectors, zeros for what is empty or no step has set."""
         saved = {}
         for number, plan in enumerate(self._plans):
-            kept, dtype = self._memory[number], getattr(torch, plan.unit.dtype)
+            kept = self._memory[number]
             vectors = {
-                name: kept[name].clone() if name in kept else torch.zeros(length, dtype=dtype)
+                name: self._storage.save(kept[name]) if name in kept else self._storage.zeros(length, plan.unit.dtype)
                 for name, length in plan.remembers(size).items()
             }
             if vectors:
                 saved[plan.unit.name] = vectors
         return saved
 
-    def restore(
-        self,
-        saved: Mapping[str, Mapping[str, torch.Tensor]],
-        devices: Mapping[str, torch.device],
-        empty: Collection[str] | None,
-    ) -> None:
-        """Go on with copies of ``saved`` vectors on the ``devices`` of the parameters, and with the ``empty`` units known."""
+    def restore(self, saved: Mapping[str, Mapping[str, Any]], empty: Collection[str] | None) -> None:
+        """Go on with copies of ``saved`` vectors, and with the ``empty`` units known."""
         self.restart()
         if empty is not None:
             self._empty = {number for number, plan in enumerate(self._plans) if plan.unit.name in empty}
         for number, plan in enumerate(self._plans):
-            device = devices[plan.unit.slots[0].parameter.name] if plan.unit.slots else torch.device("cpu")
             drop = plan.feedback.remembers if empty is not None and number in self._empty else ()
             self._memory[number] = {
-                name: array.to(device, copy=True) for name, array in saved.get(plan.unit.name, {}).items() if name not in drop
+                name: self._storage.load(vector, plan.unit.slots[0].parameter.name)
+                for name, vector in saved.get(plan.unit.name, {}).items()
+                if name not in drop
             }

@@ -1,4 +1,4 @@
-"""The one-element tensor that Horovod's own allreduce carries in place of a gradient that travels another way.
+"""The token: a one-element tensor that Horovod's own allreduce carries in place of a gradient that travels another way.
 
 It comes back scaled as Horovod would have scaled the gradient, so ``op=`` and ``gradient_predivide_factor`` keep their meaning.
 The first token of a parameter also carries a code of its rank and a mark of the step: their mean tells whether Horovod averaged
@@ -6,7 +6,7 @@ over the ranks that the compression object speaks to, and whether all are at the
 never comes.
 """
 
-import torch
+from collections.abc import Sequence
 
 from hvd_adaptive import prng
 from hvd_adaptive.errors import ConfigError
@@ -19,20 +19,22 @@ def _code(rank: int, mark: int) -> float:
     return prng.derive(prng.derive(prng.root(0), rank), mark).high / 2**32
 
 
-def make(like: torch.Tensor, rank: int, mark: int | None) -> torch.Tensor:
-    """``f32[1]`` of one, or with a ``mark`` of the step, ``f64[2]`` of one and the code of the global ``rank`` and the mark."""
-    if mark is not None:
-        return torch.tensor([1.0, _code(rank, mark)], dtype=torch.float64, device=like.device)
-    return torch.ones(1, dtype=torch.float32, device=like.device)
+def contents(rank: int, mark: int | None) -> list[float]:
+    """What to send: one, and with a ``mark`` of the step also the code of the global ``rank`` and the mark."""
+    return [1.0] if mark is None else [1.0, _code(rank, mark)]
 
 
-def weight(token: torch.Tensor, ranks: list[int], mark: int | None) -> float:
+def weight(values: Sequence[float], ranks: list[int], mark: int | None) -> float:
     """What the mean over ``ranks`` must be multiplied with: 1 under ``op=Average``, the number of ranks under ``op=Sum``.
+
+    Args:
+        values: what came back of :func:`contents`, reduced in double precision if there was a ``mark``.
+        ranks: the members' global ranks.
+        mark: of this rank, if it was sent.
 
     Raises:
         ConfigError: if the token came back as neither, or from other ranks, or ranks with other marks.
     """
-    values = token.tolist()
     scaled = min((1.0, float(len(ranks))), key=lambda legal: abs(legal - values[0]))
     same_ranks = mark is None or abs(values[1] / values[0] - sum(_code(rank, mark) for rank in ranks) / len(ranks)) < 1e-9
     if abs(scaled - values[0]) > _TOLERANCE * scaled or not same_ranks:

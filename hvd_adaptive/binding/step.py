@@ -3,10 +3,9 @@
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-import torch
-
 from hvd_adaptive.engine import Arrivals, Flight, Ready
 from hvd_adaptive.granularity import Slot
+from hvd_adaptive.ops import Array
 from hvd_adaptive.plan import UnitPlan
 
 
@@ -40,5 +39,5 @@ class Step:
     arrivals: dict[int, Arrivals] = field(default_factory=lambda: defaultdict(Arrivals))
     ready: dict[int, Ready] = field(default_factory=dict)
     flights: dict[int, Flight] = field(default_factory=dict)
-    untouched: dict[int, list[torch.Tensor]] = field(default_factory=lambda: defaultdict(list))
-    means: dict[int, torch.Tensor] | None = None
+    untouched: dict[int, list[Array]] = field(default_factory=lambda: defaultdict(list))
+    means: dict[int, Array] | None = None

@@ -1,9 +1,7 @@
 """What a checkpoint of a compression object holds, and whether it fits the object it is loaded into."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
-
-import torch
 
 from hvd_adaptive.collective import Collective
 from hvd_adaptive.control.agreement import differences
@@ -11,6 +9,9 @@ from hvd_adaptive.errors import StateError
 
 Remembered: TypeAlias = Mapping[str, Mapping[str, tuple[str, int]]]
 """Dtype and length of each vector that must be saved, by unit and name."""
+
+Form: TypeAlias = Callable[[Any], tuple[str, tuple[int, ...]] | None]
+"""Tells dtype and shape of a saved vector; None if it is no array of finite numbers."""
 
 _FORMAT = 3
 _KEYS = {"format", "description", "rank", "ranks", "steps", "memory", "control"}
@@ -44,6 +45,7 @@ def check(
     collective: Collective,
     remembered: Remembered,
     control: dict[str, Any] | None,
+    form: Form,
     *,
     strict: bool,
 ) -> bool:
@@ -55,6 +57,7 @@ def check(
         collective: the ranks.
         remembered: what the memory must hold.
         control: the object's own before the first step, with all units, which the saved one must fit.
+        form: of a saved vector.
         strict: refuse what is not this rank's own.
 
     Raises:
@@ -78,7 +81,7 @@ def check(
         raise StateError(f"the number of steps must be an integer >= 0, got {saved['steps']!r}")
     _check_control(saved["control"], control)
     if own:
-        _check_memory(saved["memory"], remembered, complete=saved["steps"] > 0)
+        _check_memory(saved["memory"], remembered, form, complete=saved["steps"] > 0)
     return own
 
 
@@ -106,18 +109,18 @@ def _fits(saved: Any, first: Any) -> bool:
     return isinstance(saved, dict) and all(key in saved and _fits(saved[key], value) for key, value in first.items())
 
 
-def _check_memory(memory: dict[str, dict[str, Any]], remembered: Remembered, *, complete: bool) -> None:
+def _check_memory(memory: dict[str, dict[str, Any]], remembered: Remembered, form: Form, *, complete: bool) -> None:
     if not isinstance(memory, dict) or not all(isinstance(arrays, dict) for arrays in memory.values()):
         raise StateError("the memory must hold a dict of vectors for each unit; the state is damaged")
     given = {(unit, name): array for unit, arrays in memory.items() for name, array in arrays.items()}
-    legal = {(unit, name): form for unit, forms in remembered.items() for name, form in forms.items()}
+    legal = {(unit, name): wanted for unit, forms in remembered.items() for name, wanted in forms.items()}
     for (unit, name), array in given.items():
-        form = legal.get((unit, name))
-        if not isinstance(array, torch.Tensor) or not bool(torch.isfinite(array).all()):
+        wanted, found = legal.get((unit, name)), form(array)
+        if found is None:
             raise StateError(f"the {name} of unit {unit!r} is no vector of finite numbers; the state is damaged")
-        if form is None or (str(array.dtype), tuple(array.shape)) != (f"torch.{form[0]}", (form[1],)):
-            expected = "no such unit keeps one" if form is None else f"{form[0]}[{form[1]}] is expected"
-            raise StateError(f"the {name} of unit {unit!r} is {array.dtype}{list(array.shape)}, but {expected}")
+        if wanted is None or found != (wanted[0], (wanted[1],)):
+            expected = "no such unit keeps one" if wanted is None else f"{wanted[0]}[{wanted[1]}] is expected"
+            raise StateError(f"the {name} of unit {unit!r} is {found[0]}{list(found[1])}, but {expected}")
     lost = sorted(set(legal) - set(given)) if complete else []
     if lost:
         shown = ", ".join(f"the {name} of {unit!r}" for unit, name in lost[:5])

@@ -4,17 +4,16 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
-
+from hvd_adaptive.binding import token
+from hvd_adaptive.binding.memories import Memories, Storage
+from hvd_adaptive.binding.step import Place, Step
 from hvd_adaptive.control import DENSE, Decision
 from hvd_adaptive.engine import UNSTEERED, Engine, Flight, Ready
 from hvd_adaptive.errors import ConfigError
 from hvd_adaptive.monitor import Meter
+from hvd_adaptive.ops import Array
 from hvd_adaptive.plan import UnitPlan
 from hvd_adaptive.steering import Steering
-from hvd_adaptive.torch import token
-from hvd_adaptive.torch.memories import Memories
-from hvd_adaptive.torch.step import Place, Step
 
 
 class Steps:
@@ -25,14 +24,17 @@ class Steps:
         plans: how each unit is treated; a unit's number is its place here.
         steering: decides the factors, if there is a controller.
         meter: told how long compression takes.
+        storage: how a checkpoint holds a vector.
     """
 
-    def __init__(self, engine: Engine, plans: Sequence[UnitPlan], steering: Steering | None, meter: Meter) -> None:
+    def __init__(
+        self, engine: Engine, plans: Sequence[UnitPlan], steering: Steering | None, meter: Meter, storage: Storage
+    ) -> None:
         self._engine = engine
         self._plans = plans
         self._steering = steering
         self._meter = meter
-        self.memories = Memories(plans)
+        self.memories = Memories(plans, storage)
         self._widened = {
             number for number, plan in enumerate(plans) if any(slot.parameter.dtype == "bfloat16" for slot in plan.unit.slots)
         }
@@ -123,7 +125,7 @@ class Steps:
         """True if Horovod's own allreduce carries the gradient itself."""
         return place.unit in self.current.bare
 
-    def take(self, place: Place, gradient: torch.Tensor) -> Flight | None:
+    def take(self, place: Place, gradient: Array) -> Flight | None:
         """Absorb a gradient; if it completes its unit, launch it, and send it unless it rides on an allreduce of the caller's.
 
         Returns:
@@ -180,12 +182,12 @@ class Steps:
         if self._steering is not None:
             self._steering.report()
 
-    def give_ridden(self, place: Place, flight: Flight, averaged: torch.Tensor) -> torch.Tensor:
+    def give_ridden(self, place: Place, flight: Flight, averaged: Array) -> Array:
         """The gradient to use, flat, of a unit whose payload rode."""
         self._engine.advance(flight, averaged)
         return self._settle(place.unit, flight)
 
-    def give_untouched(self, place: Place, averaged: torch.Tensor) -> torch.Tensor:
+    def give_untouched(self, place: Place, averaged: Array) -> Array:
         """The gradient to use of a parameter that Horovod reduced as it was."""
         plan, returned = self._plans[place.unit], self.current.untouched[place.unit]
         returned.append(averaged)
@@ -193,7 +195,7 @@ class Steps:
             self._engine.count_untouched(plan, self.done, returned, self._decision(place.unit))
         return averaged
 
-    def give(self, place: Place, weight: float) -> torch.Tensor:
+    def give(self, place: Place, weight: float) -> Array:
         """The gradient to use, flat, of a slot of a unit that was sent. The first call of a step receives all units."""
         if self.current.means is None:
             flights = self.current.flights
@@ -201,8 +203,8 @@ class Steps:
             self.current.means = {number: self._settle(number, flight, weight) for number, flight in flights.items()}
         return self.current.means[place.unit][place.slot.start : place.slot.stop]
 
-    def _settle(self, number: int, flight: Flight, weight: float = 1.0) -> torch.Tensor:
-        mean: torch.Tensor
+    def _settle(self, number: int, flight: Flight, weight: float = 1.0) -> Array:
+        mean: Array
         mean, memory = self._engine.settle(flight, self.memories[number], weight)
         healthy = flight.outcome is not None and flight.outcome.mean is not None
         dense = self._steering is not None and self._decision(number).factor == DENSE
@@ -220,16 +222,10 @@ class Steps:
         self.done += 1
         self.current = Step()
 
-    def restore(
-        self,
-        done: int,
-        control: Mapping[str, Any] | None,
-        memory: Mapping[str, Mapping[str, torch.Tensor]],
-        devices: Mapping[str, torch.device],
-    ) -> None:
-        """Continue after ``done`` steps with copies of the saved ``memory``, on the ``devices`` of the parameters."""
+    def restore(self, done: int, control: Mapping[str, Any] | None, memory: Mapping[str, Mapping[str, Any]]) -> None:
+        """Continue after ``done`` steps with copies of the saved ``memory``."""
         self.restart()
         self.done = done
-        self.memories.restore(memory, devices, None if control is None else control["empty"])
+        self.memories.restore(memory, None if control is None else control["empty"])
         if self._steering is not None and control is not None:
             self._steering.restore(control["states"])
