@@ -16,7 +16,7 @@ from hvd_adaptive.control import Decision, Wanted
 from hvd_adaptive.errors import UnsupportedError
 from hvd_adaptive.exchange import Outcome, Round, Rounds, Situation
 from hvd_adaptive.feedback import Gradients, UnitMemory
-from hvd_adaptive.granularity import Slot
+from hvd_adaptive.granularity import Parameter, Slot
 from hvd_adaptive.measure import Measured, measure
 from hvd_adaptive.monitor import Meter, StepRecord
 from hvd_adaptive.ops import Array, Ops
@@ -105,6 +105,14 @@ class Engine:
             flat = self.ops.full_like(flat, 0.0)
         arrivals.gradients.append((slot, flat))
         return plan.feedback.absorb(self.ops, memory, plan.unit, slot, flat)
+
+    def joined(self, plan: UnitPlan, gradients: Sequence[Array]) -> Gradients:
+        """All gradients of a unit (any shapes), in the order of its slots, as one that takes up the whole unit."""
+        unit, ops = plan.unit, self.ops
+        if len(unit.slots) == 1:
+            return [(unit.slots[0], gradients[0])]
+        whole = Slot(Parameter(unit.name, unit.shape, unit.dtype), 0, unit.size)
+        return [(whole, ops.concat([ops.cast(ops.flatten(gradient), unit.dtype) for gradient in gradients]))]
 
     def prepare(
         self, plan: UnitPlan, memory: UnitMemory, arrivals: Arrivals, step: int, wanted: Wanted | None = None

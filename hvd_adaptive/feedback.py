@@ -171,8 +171,8 @@ def without_overflow(ops: Ops, x: Array) -> Array:
 
 
 def assemble(ops: Ops, buffer: Array | None, unit: Unit, slot: Slot, gradient: Array) -> Array:
-    """The gradients of a unit in one vector; of a lone parameter the gradient itself where Horovod could reduce it."""
-    if len(unit.slots) == 1:
+    """The gradients of a unit in one vector; one that fills it is that vector, where Horovod could reduce it."""
+    if slot.stop - slot.start == unit.size:
         return ops.cast(gradient, unit.dtype) if ops.dtype(gradient) == "bfloat16" else gradient
     if buffer is None:
         buffer = ops.zeros(unit.size, unit.dtype, like=gradient)

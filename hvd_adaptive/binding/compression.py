@@ -14,6 +14,7 @@ from hvd_adaptive.binding.gather_now import gather_now
 from hvd_adaptive.binding.memories import Storage
 from hvd_adaptive.binding.step import Place
 from hvd_adaptive.binding.steps import Steps
+from hvd_adaptive.binding.token import Tokens
 from hvd_adaptive.compress import Compressor
 from hvd_adaptive.control import REFUSED, Controller, agree, largest
 from hvd_adaptive.engine import Engine
@@ -56,6 +57,8 @@ class Compression(ABC):
 
     scope: ClassVar[str]
     default_dense_below: ClassVar[int]
+    lends: ClassVar[bool] = True
+    """True if Horovod's own allreduce may carry a payload or, in some steps, a gradient."""
 
     def __init__(
         self,
@@ -95,8 +98,8 @@ class Compression(ABC):
         label = self._meet(self._description)
         engine = Engine(self._ops, self._collective, seed, label, self._meter)
         self._storage = self._checkpoints()
-        self._steps = Steps(engine, plans, self._steering(controller, plans, label), self._meter, self._storage)
-        self._proven: set[str] = set()
+        self._steps = Steps(engine, plans, self._steering(controller, plans, label), self._meter, self._storage, lends=self.lends)
+        self._tokens = Tokens(self._collective.ranks, self._collective.world_rank)
 
     @abstractmethod
     def _join(self, process_set: ProcessSet) -> RankSet:
@@ -123,7 +126,9 @@ class Compression(ABC):
         given = self._read(parameters, options)
         trained = [parameter for parameter, is_trained in given if is_trained]
         if not trained:
-            raise ConfigError("every parameter is frozen; there is no gradient to compress")
+            raise ConfigError(
+                "every parameter is frozen (requires_grad=False, trainable=False); no gradient to compress"
+            )
         plans = build(trained, self._units, options, self._collective.size)
         self._places = {slot.parameter.name: Place(number, slot) for number, plan in enumerate(plans) for slot in plan.unit.slots}
         units = {slot.parameter.name: plan.unit.name for plan in plans for slot in plan.unit.slots}
@@ -162,7 +167,7 @@ class Compression(ABC):
         """Forget residuals, steps and totals, as if just built, on all ranks or none. A step that was cut short is dropped."""
         self._meter.reset()
         self._steps.restart()
-        self._proven.clear()
+        self._tokens.restart()
 
     def state_dict(self) -> dict[str, Any]:
         """What an interrupted run needs to go on as if it had not been: residuals, steps, the controller's state.
@@ -192,7 +197,7 @@ class Compression(ABC):
         first, form = self._steps.first_control, self._storage.form
         own = state.check(saved, self._description, self._collective, remembered, first, form, strict=strict)
         self._steps.restore(saved["steps"], saved["control"], saved["memory"] if own else {})
-        self._proven.clear()
+        self._tokens.restart()
 
 
 def _role(number: int, parameter: Parameter, unit: str | None) -> str:

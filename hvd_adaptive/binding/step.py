@@ -29,6 +29,7 @@ class Step:
         bare: units whose gradients are left as they are.
         ready: units that wait until all ranks agree.
         untouched: what Horovod made of gradients that were left as they were, by unit.
+        means: over ranks, flat, of the units that were sent, as soon as they are collected.
     """
 
     mark: int | None = None
@@ -40,4 +41,4 @@ class Step:
     ready: dict[int, Ready] = field(default_factory=dict)
     flights: dict[int, Flight] = field(default_factory=dict)
     untouched: dict[int, list[Array]] = field(default_factory=lambda: defaultdict(list))
-    means: dict[int, Array] | None = None
+    means: dict[int, Array] = field(default_factory=dict)

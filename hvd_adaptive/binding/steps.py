@@ -10,6 +10,7 @@ from hvd_adaptive.binding.step import Place, Step
 from hvd_adaptive.control import DENSE, Decision
 from hvd_adaptive.engine import UNSTEERED, Engine, Flight, Ready
 from hvd_adaptive.errors import ConfigError
+from hvd_adaptive.feedback import Gradients
 from hvd_adaptive.monitor import Meter
 from hvd_adaptive.ops import Array
 from hvd_adaptive.plan import UnitPlan
@@ -25,15 +26,24 @@ class Steps:
         steering: decides the factors, if there is a controller.
         meter: told how long compression takes.
         storage: how a checkpoint holds a vector.
+        lends: True if Horovod's own allreduce may carry a payload or, where a controller goes dense, a gradient.
     """
 
     def __init__(
-        self, engine: Engine, plans: Sequence[UnitPlan], steering: Steering | None, meter: Meter, storage: Storage
+        self,
+        engine: Engine,
+        plans: Sequence[UnitPlan],
+        steering: Steering | None,
+        meter: Meter,
+        storage: Storage,
+        *,
+        lends: bool = True,
     ) -> None:
         self._engine = engine
         self._plans = plans
         self._steering = steering
         self._meter = meter
+        self._lends = lends
         self.memories = Memories(plans, storage)
         self._widened = {
             number for number, plan in enumerate(plans) if any(slot.parameter.dtype == "bfloat16" for slot in plan.unit.slots)
@@ -105,7 +115,8 @@ class Steps:
             if before is None or before[0] != decision.factor:
                 self._decided[number] = decision.factor, plan.at(decision.factor)
             plan = self._decided[number][1]
-            bare = decision.factor == DENSE and self._steering.wanted(number) is None and self.memories.is_empty(number)
+            dense = decision.factor == DENSE and self._steering.wanted(number) is None and self.memories.is_empty(number)
+            bare = self._lends and dense
         else:
             bare = plan.untouched
         self.current.plans[number] = plan
@@ -119,7 +130,7 @@ class Steps:
     def rides(self, place: Place) -> bool:
         """True if Horovod's own allreduce carries the payload."""
         plan = self.current.plans.get(place.unit)
-        return plan is not None and plan.rides
+        return self._lends and plan is not None and plan.rides
 
     def leaves_untouched(self, place: Place) -> bool:
         """True if Horovod's own allreduce carries the gradient itself."""
@@ -134,20 +145,41 @@ class Steps:
         Raises:
             ConfigError: if the unit's gradients live on several devices.
         """
-        number = place.unit
-        plan, arrivals, memory = self._plans[number], self.current.arrivals[number], self.memories[number]
-        for kept in memory.values():
-            if kept.device != gradient.device:
-                raise ConfigError(
-                    f"unit {plan.unit.name!r} has gradients on {kept.device} and {gradient.device}; a unit lives on one device, "
-                    "so use LayerWise, or build the compression object after the model has its final place"
-                )
         with self._meter.time("compress"):
-            memory = self.memories[number] = self._engine.absorb(plan, memory, arrivals, place.slot, gradient)
-            if len(arrivals.gradients) < len(plan.unit.slots):
+            self._absorb(place.unit, [(place.slot, gradient)])
+            if len(self.current.arrivals[place.unit].gradients) < len(self._plans[place.unit].unit.slots):
                 return None
+        return self._complete(place.unit)
+
+    def take_unit(self, number: int, gradients: Sequence[Array]) -> None:
+        """Absorb all gradients of a unit, in the order of its slots, launch and send it.
+
+        One pass over memory where :meth:`take` makes one for each gradient, unless arrays can be written to.
+
+        Raises:
+            ConfigError: if the unit's gradients live on several devices.
+        """
+        with self._meter.time("compress"):
+            self._absorb(number, self._engine.joined(self._plans[number], gradients))
+        self._complete(number)
+
+    def _absorb(self, number: int, gradients: Gradients) -> None:
+        plan, arrivals, memory = self._plans[number], self.current.arrivals[number], self.memories[number]
+        for slot, gradient in gradients:
+            for kept in memory.values():
+                if kept.device != gradient.device:
+                    raise ConfigError(
+                        f"unit {plan.unit.name!r} has gradients on {kept.device} and {gradient.device}; a unit lives on one "
+                        "device, so use LayerWise, or build the compression object after the model has its final place"
+                    )
+            memory = self.memories[number] = self._engine.absorb(plan, memory, arrivals, slot, gradient)
+
+    def _complete(self, number: int) -> Flight | None:
+        """All gradients of a unit are in; returns it if its payload must ride."""
+        plan, arrivals = self._plans[number], self.current.arrivals[number]
+        with self._meter.time("compress"):
             wanted = None if self._steering is None else self._steering.wanted(number)
-            ready, self.memories[number] = self._engine.prepare(plan, memory, arrivals, self.done, wanted)
+            ready, self.memories[number] = self._engine.prepare(plan, self.memories[number], arrivals, self.done, wanted)
             if self._steering is not None and ready.measured is not None:
                 self._steering.note(number, ready.measured)
             if number in self.current.plans:
@@ -161,7 +193,7 @@ class Steps:
         """Start a unit; returns it if its payload must ride."""
         plan = self.current.plans[number]
         flight = self._engine.launch(plan, ready, self._decision(number))
-        if plan.rides and number not in self.current.ready:
+        if self._lends and plan.rides and number not in self.current.ready:
             return flight
         self._engine.send(flight)
         self.current.flights[number] = flight
@@ -195,13 +227,22 @@ class Steps:
             self._engine.count_untouched(plan, self.done, returned, self._decision(place.unit))
         return averaged
 
-    def give(self, place: Place, weight: float) -> Array:
-        """The gradient to use, flat, of a slot of a unit that was sent. The first call of a step receives all units."""
-        if self.current.means is None:
-            flights = self.current.flights
-            self._engine.collect(list(flights.values()))
-            self.current.means = {number: self._settle(number, flight, weight) for number, flight in flights.items()}
+    def give(self, place: Place, weight: float, *, alone: bool = False) -> Array:
+        """The gradient to use, flat, of a slot of a unit that was sent.
+
+        Args:
+            place: which.
+            weight: what means are multiplied with.
+            alone: wait for this unit only; else the first call of a step receives all, later rounds side by side.
+        """
+        if place.unit not in self.current.means:
+            self._collect([place.unit] if alone else list(self.current.flights), weight)
         return self.current.means[place.unit][place.slot.start : place.slot.stop]
+
+    def _collect(self, numbers: Sequence[int], weight: float) -> None:
+        flights = {number: self.current.flights[number] for number in numbers}
+        self._engine.collect(list(flights.values()))
+        self.current.means |= {number: self._settle(number, flight, weight) for number, flight in flights.items()}
 
     def _settle(self, number: int, flight: Flight, weight: float = 1.0) -> Array:
         mean: Array
@@ -213,6 +254,7 @@ class Steps:
 
     def finish(self) -> None:
         """End the step: the controller sees it, and the next one may begin."""
+        self._collect([number for number in self.current.flights if number not in self.current.means], 1.0)  # none asked for
         if self._steering is not None and self._steering.listens:
             with self._meter.time("exchange"):
                 self._steering.hear(self.done)

@@ -6,7 +6,7 @@ over the ranks that the compression object speaks to, and whether all are at the
 never comes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from hvd_adaptive import prng
 from hvd_adaptive.errors import ConfigError
@@ -19,27 +19,59 @@ def _code(rank: int, mark: int) -> float:
     return prng.derive(prng.derive(prng.root(0), rank), mark).high / 2**32
 
 
-def contents(rank: int, mark: int | None) -> list[float]:
-    """What to send: one, and with a ``mark`` of the step also the code of the global ``rank`` and the mark."""
-    return [1.0] if mark is None else [1.0, _code(rank, mark)]
-
-
-def weight(values: Sequence[float], ranks: list[int], mark: int | None) -> float:
-    """What the mean over ``ranks`` must be multiplied with: 1 under ``op=Average``, the number of ranks under ``op=Sum``.
+class Tokens:
+    """The tokens of one compression object.
 
     Args:
-        values: what came back of :func:`contents`, reduced in double precision if there was a ``mark``.
-        ranks: the members' global ranks.
-        mark: of this rank, if it was sent.
-
-    Raises:
-        ConfigError: if the token came back as neither, or from other ranks, or ranks with other marks.
+        ranks: global ranks of the process set.
+        rank: global rank of this one.
     """
-    scaled = min((1.0, float(len(ranks))), key=lambda legal: abs(legal - values[0]))
-    same_ranks = mark is None or abs(values[1] / values[0] - sum(_code(rank, mark) for rank in ranks) / len(ranks)) < 1e-9
-    if abs(scaled - values[0]) > _TOLERANCE * scaled or not same_ranks:
-        raise other_ranks(ranks)
-    return scaled
+
+    def __init__(self, ranks: list[int], rank: int) -> None:
+        self._ranks = ranks
+        self._rank = rank
+        self.restart()
+
+    def restart(self) -> None:
+        """Prove all anew."""
+        self._proven: set[str] = set()
+        self.weight = 1.0
+        """What the mean over the ranks must be multiplied with: 1 under ``op=Average``, the number of ranks under ``op=Sum``."""
+
+    def make(self, name: str, mark: Callable[[], int]) -> list[float]:
+        """What the token of parameter ``name`` holds: one, and the first time the code of rank and ``mark``, both f64."""
+        return [1.0] if name in self._proven else [1.0, _code(self._rank, mark())]
+
+    def read(self, name: str, values: Sequence[float], mark: Callable[[], int], *, first: bool) -> None:
+        """Learn from what came back how Horovod scales, and from a parameter's first token whether all ranks agree.
+
+        Args:
+            name: the parameter.
+            values: what came back of :meth:`make`.
+            mark: of this rank in this step.
+            first: it is the step's first token.
+
+        Raises:
+            ConfigError: if the token came back neither averaged nor summed, or from other ranks, or ranks with other marks, or
+                scaled otherwise than others of this step.
+        """
+        if not first and name in self._proven:
+            return
+        scaled = min((1.0, float(len(self._ranks))), key=lambda legal: abs(legal - values[0]))
+        same_ranks = len(values) == 1 or abs(values[1] / values[0] - self._mean_code(mark())) < 1e-9
+        if abs(scaled - values[0]) > _TOLERANCE * scaled or not same_ranks:
+            raise other_ranks(self._ranks)
+        if first:
+            self.weight = scaled
+        elif scaled != self.weight:
+            raise ConfigError(
+                f"the gradient of {name!r} is reduced by another op= than others of this step; give each optimizer a compression "
+                "object of its own"
+            )
+        self._proven.add(name)
+
+    def _mean_code(self, mark: int) -> float:
+        return sum(_code(rank, mark) for rank in self._ranks) / len(self._ranks)
 
 
 def other_ranks(ranks: list[int]) -> ConfigError:

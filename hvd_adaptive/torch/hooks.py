@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-import horovod.torch as hvd
 import torch
 from horovod.torch.compression import Compressor as HorovodCompressor
 
@@ -40,9 +39,7 @@ class Hooks(HorovodCompressor):  # type: ignore[misc]
     _meter: Meter
     _places: dict[str, Place]
     _steps: Steps
-    _proven: set[str]
-    """Names of the parameters whose first token came back right."""
-    _weight: float
+    _tokens: token.Tokens
 
     def compress(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
         """Called by Horovod with a parameter's gradient. Returns the tensor it shall allreduce, and a context."""
@@ -64,9 +61,8 @@ class Hooks(HorovodCompressor):  # type: ignore[misc]
             sent = riding.round.array
             # Horovod reduces in place, but what is kept back is told from what was sent.
             return sent.clone() if riding.plan.feedback.remembers else sent, _Context(place, tensor, riding)
-        first = place.slot.parameter.name not in self._proven
-        contents = token.contents(hvd.rank(), self._steps.mark if first else None)
-        sign = torch.tensor(contents, dtype=torch.float64 if first else torch.float32, device=tensor.device)
+        values = self._tokens.make(place.slot.parameter.name, lambda: self._steps.mark)
+        sign = torch.tensor(values, dtype=torch.float32 if len(values) == 1 else torch.float64, device=tensor.device)
         self._meter.add_bytes(sign.nbytes)
         return sign, _Context(place, tensor)
 
@@ -96,24 +92,10 @@ class Hooks(HorovodCompressor):  # type: ignore[misc]
         if ctx.riding is not None:
             mean = self._steps.give_ridden(ctx.place, ctx.riding, tensor)
         else:
-            self._read_token(tensor, ctx.place.slot.parameter.name)
-            mean = self._steps.give(ctx.place, self._weight)
+            first, name = not self._steps.current.means, ctx.place.slot.parameter.name
+            self._tokens.read(name, tensor.tolist(), lambda: self._steps.mark, first=first)
+            mean = self._steps.give(ctx.place, self._tokens.weight)
         return shaped_like(mean, ctx.gradient)
-
-    def _read_token(self, sign: torch.Tensor, name: str) -> None:
-        """Learn how Horovod scales this step; of each parameter's first token also whether all agree."""
-        first_of_step = self._steps.current.means is None
-        if not first_of_step and name in self._proven:
-            return
-        weight = token.weight(sign.tolist(), self._collective.ranks, self._steps.mark if len(sign) == 2 else None)
-        if first_of_step:
-            self._weight = weight
-        elif weight != self._weight:
-            raise ConfigError(
-                f"the gradient of {name!r} is reduced by another op= than others of this step; give each optimizer a compression "
-                "object of its own"
-            )
-        self._proven.add(name)
 
     def _check_complete(self, arrived: set[str]) -> None:
         if len(arrived) == len(self._places):

@@ -87,7 +87,7 @@ DIFFERENT: dict[str, tuple[Build, Build, list[str]]] = {
     "another dtype": (
         plain,
         lambda: building("entire-model", TopK(20))(model().double()),
-        ["parameter '0.weight'", "torch.float32", "torch.float64", "... and 1 more"],
+        ["parameter '0.weight'", "float32", "float64", "... and 1 more"],
     ),
     "frozen": (plain, of_parameters(partly_frozen), ["parameter '2.bias'", "frozen"]),
 }
