@@ -74,6 +74,12 @@ class NumpyOps:
         scaled: NDArray = x * x.dtype.type(weight)
         return scaled
 
+    def shift_left(self, x: NDArray, bits: int) -> NDArray:
+        return x << bits
+
+    def shift_right(self, x: NDArray, bits: int) -> NDArray:
+        return x >> bits
+
     def take(self, x: NDArray, positions: NDArray) -> NDArray:
         return x[positions]
 
