@@ -4,8 +4,8 @@ from functools import partial
 
 import numpy as np
 import pytest
-import torch
 import units
+from backends import backend
 from hypothesis import given
 from hypothesis import strategies as st
 from units import absorbed
@@ -14,7 +14,6 @@ from hvd_adaptive import ConfigError
 from hvd_adaptive.compress import BFloat16, Half, Identity, RandomK, TopK
 from hvd_adaptive.feedback import NoFeedback, Residual
 from hvd_adaptive.granularity import Parameter, entire_model
-from hvd_adaptive.ops.torch_ops import TorchOps
 from hvd_adaptive.prng import Draw, derive, root
 
 METHODS = [
@@ -194,10 +193,11 @@ def test_without_feedback_several_gradients_share_a_buffer_that_serves_again(ops
 
 
 @pytest.mark.parametrize(("given_dtype", "work_dtype"), [("bfloat16", "float32"), ("float16", "float16"), ("float64", "float64")])
-def test_a_lone_bfloat16_gradient_is_widened_because_horovod_reduces_none(given_dtype, work_dtype):
-    """Only torch has the dtype."""
-    ops, unit = TorchOps(), unit_of((3,), dtype=given_dtype)
-    gradient = torch.tensor([1.0, -2.5, 3.0], dtype=getattr(torch, given_dtype))
+@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
+def test_a_lone_bfloat16_gradient_is_widened_because_horovod_reduces_none(framework, given_dtype, work_dtype):
+    """Which numpy does not have."""
+    ops, unit = backend(framework), unit_of((3,), dtype=given_dtype)
+    gradient = ops.cast(ops.from_numpy(np.array([1.0, -2.5, 3.0])), given_dtype)
     x, _ = NoFeedback().complete(ops, NoFeedback().absorb(ops, {}, unit, unit.slots[0], gradient), unit, 1)
     assert ops.dtype(x) == work_dtype
     assert x.tolist() == [1.0, -2.5, 3.0]
@@ -205,13 +205,14 @@ def test_a_lone_bfloat16_gradient_is_widened_because_horovod_reduces_none(given_
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 @pytest.mark.parametrize("feedback", [Residual(), NoFeedback()], ids=repr)
-def test_several_narrow_gradients_are_gathered_up_in_float32(dtype, feedback):
+@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
+def test_several_narrow_gradients_are_gathered_up_in_float32(framework, dtype, feedback):
     """And 2^-11 is added to 2 without loss, which neither bfloat16 nor float16 could hold."""
-    ops, memory = TorchOps(), {}
+    ops, memory = backend(framework), {}
     unit = entire_model([Parameter("a", (1,), dtype), Parameter("b", (2,), dtype)])[0]
     for value, expected in ((2.0, 2.0), (2.0**-11, 2.0 + 2.0**-11 if feedback.remembers else 2.0**-11)):
         for slot in unit.slots:
-            gradient = torch.full((slot.stop - slot.start,), value, dtype=getattr(torch, dtype))
+            gradient = ops.cast(ops.from_numpy(np.full(slot.stop - slot.start, value)), dtype)
             memory = feedback.absorb(ops, memory, unit, slot, gradient)
         x, memory = feedback.complete(ops, memory, unit, 4)
         assert (ops.dtype(x), x.tolist()) == ("float32", [expected] * 3)

@@ -69,8 +69,8 @@ def rounded_at_random(ops: Ops, x: Array, scale: Array, levels: int, draw: Draw)
     """
     height = abs(x) / ops.where(scale > 0, scale, ops.full_like(scale, 1.0)) * levels
     below = ops.floor(height)
-    up = uniform(ops, draw.own, ops.size(x), x) < height - below
-    level = ops.at_most(below + up, levels) * ops.sign(x)
+    up = ops.cast(uniform(ops, draw.own, ops.size(x), x), ops.dtype(height)) < height - below
+    level = ops.at_most(below + ops.cast(up, ops.dtype(height)), levels) * ops.sign(x)
     return ops.cast(level + levels, code_dtype(2 * levels))
 
 

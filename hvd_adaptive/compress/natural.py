@@ -29,12 +29,12 @@ class NaturalCompression(Compressor):
         n = ops.size(x)
         bits = ops.from_bytes(ops.to_bytes(ops.cast(x, "float32")), "int32")
         up = uniform(ops, draw.own, n, x) * _MANTISSA < ops.cast(bits & (_MANTISSA - 1), "float32")
-        exponent = ops.at_most(((bits >> 23) & 0xFF) + ops.cast(up, "int32"), _LARGEST_EXPONENT)
+        exponent = ops.at_most((ops.shift_right(bits, 23) & 0xFF) + ops.cast(up, "int32"), _LARGEST_EXPONENT)
         fields = Field(ops.cast(exponent, "uint8"), 8), Field(ops.cast(bits < 0, "uint8"), 1)
         return Payload(fields, n, ops.dtype(x), n)
 
     def decode(self, ops: Ops, payload: Payload, draw: Draw, onto: Array | None = None, weight: float = 1.0) -> Array:
         exponents, negative = (field.array for field in payload.fields)
-        powers = ops.from_bytes(ops.to_bytes(ops.cast(exponents, "int32") << 23), "float32")
+        powers = ops.from_bytes(ops.to_bytes(ops.shift_left(ops.cast(exponents, "int32"), 23)), "float32")
         values = powers * (1.0 - 2.0 * ops.cast(negative, "float32"))
         return add_weighted(ops, ops.cast(values, payload.dtype), onto, weight)

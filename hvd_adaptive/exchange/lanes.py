@@ -44,11 +44,11 @@ class Lanes:
         packed = ops.zeros(words, "int32", like=codes)
         for lane, start in enumerate(range(0, n, words)):
             part = ops.cast(ops.slice(codes, start, min(start + words, n)), "int32")
-            packed = ops.add_slice(packed, 0, part << (lane * self.bits))
+            packed = ops.add_slice(packed, 0, ops.shift_left(part, lane * self.bits))
         return packed
 
     def unpack(self, ops: Ops, packed: Array, n: int) -> Array:
         """``i32[n]``: the sums of the codes."""
         mask = (1 << self.bits) - 1
-        lanes = [(packed >> (lane * self.bits)) & mask for lane in range(self.in_a_word)]
+        lanes = [ops.shift_right(packed, lane * self.bits) & mask for lane in range(self.in_a_word)]
         return ops.slice(ops.concat(lanes), 0, n)

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy.typing as npt
 
 Array: TypeAlias = Any
-"""An array of the backend at hand: ``numpy.ndarray``, ``torch.Tensor`` or ``tf.Tensor``."""
+"""An array of the backend at hand: ``numpy.ndarray``, ``torch.Tensor`` or, off the host, ``tf.Tensor``."""
 
 
 class Ops(Protocol):
@@ -63,6 +63,12 @@ class Ops(Protocol):
 
     def scale(self, x: Array, weight: float) -> Array:
         """``weight * x``."""
+
+    def shift_left(self, x: Array, bits: int) -> Array:
+        """``x << bits`` of whole numbers; not every framework has the operator."""
+
+    def shift_right(self, x: Array, bits: int) -> Array:
+        """``x >> bits``, rounded down."""
 
     def take(self, x: Array, positions: Array) -> Array:
         """``x[positions]``."""

@@ -74,6 +74,12 @@ class NumpyOps:
         scaled: NDArray = x * x.dtype.type(weight)
         return scaled
 
+    def shift_left(self, x: NDArray, bits: int) -> NDArray:
+        return x << bits
+
+    def shift_right(self, x: NDArray, bits: int) -> NDArray:
+        return x >> bits
+
     def take(self, x: NDArray, positions: NDArray) -> NDArray:
         return x[positions]
 
@@ -118,11 +124,14 @@ class NumpyOps:
         return self._rows(x, width).sum(1, dtype=np.float64)
 
     def row_norm(self, x: NDArray, width: int) -> NDArray:
-        rows = self._rows(x, width).astype(np.float64, copy=False)
-        largest = np.abs(rows).max(1)
-        safe = np.where(largest > 0, largest, 1.0)  # squares of the largest floats would overflow, of the smallest vanish
-        with np.errstate(over="ignore"):
-            norms = largest * np.sqrt(np.square(rows / safe[:, None]).sum(1))
+        rows = self._rows(x, width)
+        if x.dtype == np.float64:  # squares of the largest floats would overflow, of the smallest vanish
+            largest = np.abs(rows).max(1)
+            rows = rows / np.where(largest > 0, largest, 1.0)[:, None]
+            with np.errstate(over="ignore"):
+                norms = largest * np.sqrt(np.square(rows).sum(1))
+        else:
+            norms = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
         return np.minimum(norms, np.finfo(x.dtype).max).astype(x.dtype)
 
     def repeat(self, x: NDArray, times: int, n: int) -> NDArray:

@@ -25,8 +25,7 @@ def pack(ops: "Ops", codes: "Array", bits: int) -> "Array":
     planes = [ops.zeros(width, "uint8", like=codes) for _ in range(bits)]
     for code, byte, shift in _overlaps(bits):
         part = ops.slice(codes, code * width, (code + 1) * width)
-        part = part >> shift if shift > 0 else part << -shift if shift < 0 else part
-        planes[byte] |= ops.cast(part & 0xFF, "uint8")
+        planes[byte] |= ops.cast(_shifted(ops, part, -shift) & 0xFF, "uint8")
     return ops.concat(planes) if planes else ops.zeros(0, "uint8", like=codes)
 
 
@@ -36,9 +35,13 @@ def unpack(ops: "Ops", packed: "Array", bits: int, n: int, dtype: str) -> "Array
     planes = [ops.cast(ops.slice(packed, byte * width, (byte + 1) * width), dtype) for byte in range(bits)]
     codes = [ops.zeros(width, dtype, like=packed) for _ in range(8)]
     for code, byte, shift in _overlaps(bits):
-        codes[code] |= planes[byte] << shift if shift > 0 else planes[byte] >> -shift if shift < 0 else planes[byte]
+        codes[code] |= _shifted(ops, planes[byte], shift)
     mask = (1 << bits) - 1
     return ops.slice(ops.concat([code & mask for code in codes]), 0, n)
+
+
+def _shifted(ops: "Ops", x: "Array", up: int) -> "Array":
+    return ops.shift_left(x, up) if up > 0 else ops.shift_right(x, -up) if up < 0 else x
 
 
 def _overlaps(bits: int) -> Iterator[tuple[int, int, int]]:

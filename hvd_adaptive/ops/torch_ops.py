@@ -87,6 +87,12 @@ class TorchOps:
     def scale(self, x: Tensor, weight: float) -> Tensor:
         return x * weight
 
+    def shift_left(self, x: Tensor, bits: int) -> Tensor:
+        return x << bits
+
+    def shift_right(self, x: Tensor, bits: int) -> Tensor:
+        return x >> bits
+
     def take(self, x: Tensor, positions: Tensor) -> Tensor:
         return x.index_select(0, positions)
 

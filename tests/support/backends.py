@@ -1,0 +1,32 @@
+"""The backends by name; a framework is imported only where a test asks for it."""
+
+import functools
+import importlib
+from typing import Any
+
+from hvd_adaptive.ops import Ops
+
+_CLASSES = {"numpy": "NumpyOps", "torch": "TorchOps", "tensorflow": "TensorFlowOps"}
+BACKENDS = tuple(_CLASSES)
+
+
+@functools.cache
+def backend(name: str) -> Ops:
+    """The one instance of a backend that tests share."""
+    module = importlib.import_module(f"hvd_adaptive.ops.{name}_ops")
+    return getattr(module, _CLASSES[name])()
+
+
+@functools.cache
+def off_host() -> Ops:
+    """TensorFlow's backend as it is where there is an accelerator, and all arrays are tensors: here they are the host's."""
+    tf, module = importlib.import_module("tensorflow"), importlib.import_module("hvd_adaptive.ops.tensorflow_ops")
+
+    class OffHostOps(module.TensorFlowOps):  # type: ignore[misc,name-defined]  # of a module that is imported late
+        def from_numpy(self, x: Any, like: Any = None) -> Any:
+            return tf.constant(x)
+
+        def flatten(self, x: Any) -> Any:
+            return tf.reshape(x, [-1])
+
+    return OffHostOps()
