@@ -1,8 +1,14 @@
 """Every error this package raises, each also a built-in class so that callers may catch either."""
 
+from typing import TYPE_CHECKING
+
 
 class HvdAdaptiveError(Exception):
     """Base of all errors of this package."""
+
+    if not TYPE_CHECKING:
+        # TensorFlow raises again, in the same class, only what is built like this, where it came up while a function was traced.
+        __init__ = Exception.__init__
 
 
 class ConfigError(HvdAdaptiveError, ValueError):

@@ -12,7 +12,7 @@ from hvd_adaptive.compress import Compressor, Identity
 from hvd_adaptive.compress.sparse import Sparse
 from hvd_adaptive.control import DENSE, Controller
 from hvd_adaptive.errors import ConfigError
-from hvd_adaptive.exchange import Exchange, Reduce, TwoSided, choose, in_one_round
+from hvd_adaptive.exchange import Exchange, Gather, Reduce, TwoSided, choose, in_one_round
 from hvd_adaptive.feedback import Feedback, NoFeedback, Residual
 from hvd_adaptive.granularity import Parameter, Unit, layer_wise
 
@@ -37,6 +37,11 @@ class UnitPlan:
     def rides(self) -> bool:
         """True if the payload is one summable array of one parameter, which Horovod's own allreduce can carry."""
         return isinstance(self.exchange, Reduce) and len(self.unit.slots) == 1 and in_one_round(self.compressor)
+
+    @property
+    def in_one_round(self) -> bool:
+        """True if one collective does it all."""
+        return isinstance(self.exchange, Gather) or (isinstance(self.exchange, Reduce) and in_one_round(self.compressor))
 
     @property
     def untouched(self) -> bool:

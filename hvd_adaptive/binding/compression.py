@@ -126,9 +126,7 @@ class Compression(ABC):
         given = self._read(parameters, options)
         trained = [parameter for parameter, is_trained in given if is_trained]
         if not trained:
-            raise ConfigError(
-                "every parameter is frozen (requires_grad=False, trainable=False); no gradient to compress"
-            )
+            raise ConfigError("every parameter is frozen (requires_grad=False, trainable=False); no gradient to compress")
         plans = build(trained, self._units, options, self._collective.size)
         self._places = {slot.parameter.name: Place(number, slot) for number, plan in enumerate(plans) for slot in plan.unit.slots}
         units = {slot.parameter.name: plan.unit.name for plan in plans for slot in plan.unit.slots}

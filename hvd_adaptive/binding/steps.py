@@ -40,7 +40,7 @@ class Steps:
         lends: bool = True,
     ) -> None:
         self._engine = engine
-        self._plans = plans
+        self.plans = plans
         self._steering = steering
         self._meter = meter
         self._lends = lends
@@ -72,7 +72,7 @@ class Steps:
         """The same before the first step, with the names of all units: what a saved one must fit."""
         if self._steering is None:
             return None
-        return {"states": self._steering.first_states, "empty": [plan.unit.name for plan in self._plans]}
+        return {"states": self._steering.first_states, "empty": [plan.unit.name for plan in self.plans]}
 
     @property
     def mark(self) -> int:
@@ -87,7 +87,7 @@ class Steps:
         Raises:
             ConfigError: if it came before, in this step, or ranks went on from different states.
         """
-        if self.current.returned:  # the last step was cut short by an error
+        if self.current.returned and name in self.current.arrived:  # the last step was cut short by an error
             self.current = Step()
         if not self.current.arrived:
             self._begin()
@@ -103,13 +103,13 @@ class Steps:
                 raise token.other_states()
             self._steering.begin(self.done)
         waits = self._steering is not None and self._steering.waits
-        for number, plan in enumerate(self._plans):
+        for number, plan in enumerate(self.plans):
             if plan.dense or not waits:
                 self._decide(number)
 
     def _decide(self, number: int) -> None:
         """Set the plan of a unit for this step."""
-        plan = self._plans[number]
+        plan = self.plans[number]
         if self._steering is not None and not plan.dense:
             decision, before = self._decision(number), self._decided.get(number)
             if before is None or before[0] != decision.factor:
@@ -147,7 +147,7 @@ class Steps:
         """
         with self._meter.time("compress"):
             self._absorb(place.unit, [(place.slot, gradient)])
-            if len(self.current.arrivals[place.unit].gradients) < len(self._plans[place.unit].unit.slots):
+            if len(self.current.arrivals[place.unit].gradients) < len(self.plans[place.unit].unit.slots):
                 return None
         return self._complete(place.unit)
 
@@ -160,11 +160,11 @@ class Steps:
             ConfigError: if the unit's gradients live on several devices.
         """
         with self._meter.time("compress"):
-            self._absorb(number, self._engine.joined(self._plans[number], gradients))
+            self._absorb(number, self._engine.joined(self.plans[number], gradients))
         self._complete(number)
 
     def _absorb(self, number: int, gradients: Gradients) -> None:
-        plan, arrivals, memory = self._plans[number], self.current.arrivals[number], self.memories[number]
+        plan, arrivals, memory = self.plans[number], self.current.arrivals[number], self.memories[number]
         for slot, gradient in gradients:
             for kept in memory.values():
                 if kept.device != gradient.device:
@@ -176,7 +176,7 @@ class Steps:
 
     def _complete(self, number: int) -> Flight | None:
         """All gradients of a unit are in; returns it if its payload must ride."""
-        plan, arrivals = self._plans[number], self.current.arrivals[number]
+        plan, arrivals = self.plans[number], self.current.arrivals[number]
         with self._meter.time("compress"):
             wanted = None if self._steering is None else self._steering.wanted(number)
             ready, self.memories[number] = self._engine.prepare(plan, self.memories[number], arrivals, self.done, wanted)
@@ -185,7 +185,7 @@ class Steps:
             if number in self.current.plans:
                 return self._launch(number, ready)
             self.current.ready[number] = ready
-        if len(self.current.ready) + len(self.current.plans) == len(self._plans):
+        if len(self.current.ready) + len(self.current.plans) == len(self.plans):
             self._agree()
         return None
 
@@ -221,7 +221,7 @@ class Steps:
 
     def give_untouched(self, place: Place, averaged: Array) -> Array:
         """The gradient to use of a parameter that Horovod reduced as it was."""
-        plan, returned = self._plans[place.unit], self.current.untouched[place.unit]
+        plan, returned = self.plans[place.unit], self.current.untouched[place.unit]
         returned.append(averaged)
         if len(returned) == len(plan.unit.slots):
             self._engine.count_untouched(plan, self.done, returned, self._decision(place.unit))

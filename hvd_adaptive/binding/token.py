@@ -39,10 +39,10 @@ class Tokens:
         """What the mean over the ranks must be multiplied with: 1 under ``op=Average``, the number of ranks under ``op=Sum``."""
 
     def make(self, name: str, mark: Callable[[], int]) -> list[float]:
-        """What the token of parameter ``name`` holds: one, and the first time the code of rank and ``mark``, both f64."""
+        """What the token of parameter ``name`` holds: one, and the first time the code of rank and ``mark``."""
         return [1.0] if name in self._proven else [1.0, _code(self._rank, mark())]
 
-    def read(self, name: str, values: Sequence[float], mark: Callable[[], int], *, first: bool) -> None:
+    def read(self, name: str, values: Sequence[float], mark: Callable[[], int], *, first: bool, precision: float = 1e-9) -> None:
         """Learn from what came back how Horovod scales, and from a parameter's first token whether all ranks agree.
 
         Args:
@@ -50,6 +50,7 @@ class Tokens:
             values: what came back of :meth:`make`.
             mark: of this rank in this step.
             first: it is the step's first token.
+            precision: to which the mean of codes is good.
 
         Raises:
             ConfigError: if the token came back neither averaged nor summed, or from other ranks, or ranks with other marks, or
@@ -58,7 +59,7 @@ class Tokens:
         if not first and name in self._proven:
             return
         scaled = min((1.0, float(len(self._ranks))), key=lambda legal: abs(legal - values[0]))
-        same_ranks = len(values) == 1 or abs(values[1] / values[0] - self._mean_code(mark())) < 1e-9
+        same_ranks = len(values) == 1 or abs(values[1] / values[0] - self._mean_code(mark())) < precision
         if abs(scaled - values[0]) > _TOLERANCE * scaled or not same_ranks:
             raise other_ranks(self._ranks)
         if first:

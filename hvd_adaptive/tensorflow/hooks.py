@@ -1,0 +1,164 @@
+"""What stock Horovod traces: ``compress`` for each gradient, ``decompress`` for each.
+
+Both are traced once. They put two host calls around Horovod's own allreduce: one takes the gradients that Horovod hands over
+together and launches their units, the other waits for the units' means. What is decided from step to step is decided within them,
+so nothing is traced again when a factor changes.
+"""
+
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from horovod.tensorflow.compression import Compressor as HorovodCompressor
+
+from hvd_adaptive.binding.collective import RankSet
+from hvd_adaptive.binding.step import Place
+from hvd_adaptive.binding.steps import Steps
+from hvd_adaptive.binding.token import Tokens
+from hvd_adaptive.ops import Array, Ops
+from hvd_adaptive.tensorflow import caller
+from hvd_adaptive.tensorflow.threads import apart
+from hvd_adaptive.tensorflow.tracing import Checks
+
+_PRECISION = {"float32": 1e-5, "float64": 1e-9}
+"""To which a mean over ranks of numbers up to 1 is good, by dtype; rounding adds up over thousands of ranks."""
+
+
+@dataclass(eq=False)
+class _Group:
+    """Gradients that Horovod hands over together.
+
+    Attributes:
+        names: of their variables.
+        tensors: the gradients, as traced.
+        dtype: of tokens; Horovod reduces together only what has one.
+        sent: what Horovod allreduces of each.
+        expected: how many gradients the whole step brings.
+        given: the gradients to use, once they are traced.
+    """
+
+    names: list[str]
+    tensors: list[tf.Tensor]
+    expected: int
+    dtype: tf.DType
+    sent: list[tf.Tensor]
+    given: list[tf.Tensor] | None = None
+
+
+class Hooks(HorovodCompressor):  # type: ignore[misc]  # untyped
+    """The methods Horovod calls; whoever inherits them sets what they work with."""
+
+    _collective: RankSet
+    _ops: Ops
+    _places: dict[str, Place]
+    _steps: Steps
+    _tokens: Tokens
+    _checks: Checks
+    _variables: dict[str, tf.Variable]
+
+    def _prepare_hooks(self) -> None:
+        self._lock = threading.Lock()
+        self._groups = weakref.WeakKeyDictionary[Any, _Group]()
+
+    def __hash__(self) -> int:
+        # Horovod looks up by it how to reduce, before any gradient comes: the first sight of who is going to use this object.
+        if caller.from_cache():
+            caller.check_user()
+        return id(self)
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def compress(self, tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:
+        """Traced by Horovod with a variable's gradient. Returns the tensor it shall allreduce, and a context."""
+        graph = tf.compat.v1.get_default_graph()
+        group = self._groups.get(graph)
+        if group is None or not any(one is tensor for one in group.tensors):
+            group = self._groups[graph] = self._trace(caller.current(tensor))
+        position = next(number for number, one in enumerate(group.tensors) if one is tensor)
+        return group.sent[position], (group, position)
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def decompress(self, tensor: tf.Tensor, ctx: Any) -> tf.Tensor:
+        """Traced by Horovod with what its allreduce made of :meth:`compress`'s tensor. Returns the gradient to use."""
+        group, position = ctx
+        if group.given is None:
+            group.given = self._trace_end(group, caller.reduced(tensor))
+        return group.given[position]
+
+    def _trace(self, call: caller.Call) -> _Group:
+        """Put the first host call into the graph."""
+        names, expected = self._checks.names(call)
+        lent = [self._is_lent(name) for name in names]
+        dtype = next((tensor.dtype for tensor, is_lent in zip(call.tensors, lent, strict=True) if is_lent), tf.float64)
+        group = _Group(names, call.tensors, len(expected), dtype, [])
+        taken = [tensor for tensor, is_lent in zip(call.tensors, lent, strict=True) if not is_lent]
+        tokens = tf.py_function(_on_host(self._begin, group), taken, [dtype] * len(taken))
+        left = iter(tokens if taken else ())
+        with tf.control_dependencies([tokens] if isinstance(tokens, tf.Operation) else tokens):
+            for tensor, is_lent in zip(call.tensors, lent, strict=True):
+                group.sent.append(tf.identity(tensor) if is_lent else tf.ensure_shape(next(left), [None]))
+        return group
+
+    def _trace_end(self, group: _Group, reduced: list[tf.Tensor]) -> list[tf.Tensor]:
+        """Put the second host call into the graph."""
+        lent = [self._is_lent(name) for name in group.names]
+        dtypes = [tensor.dtype for tensor, is_lent in zip(group.tensors, lent, strict=True) if not is_lent]
+        flat = tf.py_function(_on_host(self._end, group), reduced, dtypes)
+        left = iter(flat if dtypes else ())
+        given = []
+        with tf.control_dependencies([flat] if isinstance(flat, tf.Operation) else flat):
+            for name, tensor, is_lent in zip(group.names, reduced, lent, strict=True):
+                shape = self._places[name].slot.parameter.shape
+                given.append(tf.identity(tensor) if is_lent else tf.reshape(next(left), shape))
+        return given
+
+    def _is_lent(self, name: str) -> bool:
+        """True if Horovod's own allreduce carries the gradient itself, in every step."""
+        place = self._places[name]
+        return self._steps.plans[place.unit].untouched and place.slot.parameter.dtype in _PRECISION
+
+    def _begin(self, group: _Group, *gradients: tf.Tensor) -> list[Array]:
+        """Within a step: take a group's gradients, those that are not lent. Returns their tokens."""
+        with self._lock:
+            steps, given = self._steps, iter(gradients)
+            opens = not steps.current.arrived or group.names[0] in steps.current.arrived
+            for name in group.names:
+                steps.arrive(name)
+            taken = {name: next(given) for name in group.names if not self._is_lent(name)}
+            units = dict.fromkeys(self._places[name].unit for name in taken)
+            for number in [*(self._checks.silent if opens else ()), *units]:
+                steps.take_unit(number, [self._gradient(slot.parameter.name, taken) for slot in steps.plans[number].unit.slots])
+            if len(steps.current.arrived) == group.expected:
+                steps.all_sent()
+            return [np.array(self._tokens.make(name, lambda: steps.mark), group.dtype.as_numpy_dtype) for name in taken]
+
+    def _gradient(self, name: str, taken: dict[str, tf.Tensor]) -> Array:
+        """The gradient of a variable, flat; zeros where the loss does not depend on it."""
+        return self._ops.flatten(taken[name] if name in taken else tf.zeros_like(self._variables[name]))
+
+    def _end(self, group: _Group, *reduced: tf.Tensor) -> list[Array]:
+        """Within a step: the gradients to use of a group, flat, those that are not lent."""
+        with self._lock:
+            steps, flat = self._steps, []
+            for name, tensor in zip(group.names, reduced, strict=True):
+                place = self._places[name]
+                if self._is_lent(name):
+                    steps.give_untouched(place, self._ops.flatten(tensor))
+                else:
+                    values = tensor.numpy().tolist()
+                    precision = _PRECISION[group.dtype.name]
+                    self._tokens.read(name, values, lambda: steps.mark, first=not steps.current.means, precision=precision)
+                    mean = steps.give(place, self._tokens.weight, alone=len(group.names) < group.expected)
+                    flat.append(self._ops.cast(mean, place.slot.parameter.dtype))
+                steps.current.returned += 1
+            if steps.current.returned == group.expected:
+                steps.finish()
+            return flat
+
+
+def _on_host(function: Callable[..., list[Array]], group: _Group) -> Callable[..., list[Array]]:
+    """``function`` of a group, in a thread in which no tape records it."""
+    return lambda *tensors: apart(function, group, *tensors).result()
