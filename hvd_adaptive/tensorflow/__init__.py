@@ -1,0 +1,1 @@
+"""The binding for ``horovod.tensorflow``."""
