@@ -31,5 +31,11 @@ def l2_bound(lengths: I32, limit: Limit) -> int:
     return max(int((count[-1] - count[alone] + apart + beside).max()), _by_number(lengths, limit))
 
 
+def most_sequences(lengths: I32, limit: Limit) -> int:
+    """The most sequences that any block can hold, however they are packed: as many of the shortest as fit; 1 for none at all."""
+    fitting = int(np.searchsorted(bounds_of(np.sort(lengths)), limit.length, side="right")) - 1
+    return max(1, min(fitting, limit.sequences or fitting))
+
+
 def _by_number(lengths: I32, limit: Limit) -> int:
     return -(-lengths.size // limit.sequences) if limit.sequences else 0

@@ -84,6 +84,11 @@ class Epoch:
             blocks = blocks.shard(0, cut.size, cut.batch_size).rest(cut.done)
         return blocks
 
+    @property
+    def same_number(self) -> bool:
+        """True if all epochs, whole, have as many blocks; best fit's number depends on the lengths and not on their order."""
+        return not self.options.shuffle or self.options.policy == "best_fit"
+
     def at(self, number: int) -> "Epoch":
         """The epoch of another number, whole.
 

@@ -11,12 +11,12 @@ sampler = hva.BLoadSampler(lengths, batch_size=8)
 loader = DataLoader(hva.BLoadDataset(dataset), batch_sampler=sampler, collate_fn=hva.bload_collate(sampler.block_length))
 """
 
+from hvd_adaptive.bload.packed import Packed
 from hvd_adaptive.torch.bload.attention import block_attention_mask
 from hvd_adaptive.torch.bload.collate import BLoadBatch, bload_collate
 from hvd_adaptive.torch.bload.dataset import BLoadDataset
 from hvd_adaptive.torch.bload.lengths import gather_lengths
 from hvd_adaptive.torch.bload.loss import valid_mean
-from hvd_adaptive.torch.bload.packed import Packed
 from hvd_adaptive.torch.bload.sampler import BLoadSampler
 from hvd_adaptive.torch.bload.states import reset_states, run_packed
 from hvd_adaptive.torch.bload.stream import BLoadStream

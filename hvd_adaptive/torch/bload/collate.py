@@ -10,10 +10,10 @@ import torch
 
 from hvd_adaptive import checks
 from hvd_adaptive.bload.blocks import Block
+from hvd_adaptive.bload.packed import Packed
+from hvd_adaptive.bload.samples import apart, mapped
 from hvd_adaptive.bload.tables import tables
 from hvd_adaptive.errors import ConfigError
-from hvd_adaptive.torch.bload.dataset import mapped
-from hvd_adaptive.torch.bload.packed import Packed
 
 Nested: TypeAlias = Any
 """A tensor, or a tuple or dict of them."""
@@ -73,26 +73,14 @@ class Collate:
     def __call__(self, items: Sequence[Packed]) -> BLoadBatch:
         blocks = tuple(item.block for item in items)
         arrays = tables(blocks, self.block_length, self.max_sequences)
-        data, targets = self._apart([mapped(functools.partial(_row, item.block), *item.samples) for item in items])
+        rows = [mapped(functools.partial(_row, item.block), *item.samples) for item in items]
+        data, targets = apart(rows, self.targets, "bload_collate")
         return BLoadBatch(
             mapped(lambda *rows: self._stacked(rows, self.padding), *data),
             None if targets is None else mapped(lambda *rows: self._stacked(rows, self.target_padding), *targets),
             blocks=blocks,
             **{name: torch.from_numpy(array) for name, array in arrays._asdict().items()},
         )
-
-    def _apart(self, samples: list[Any]) -> tuple[list[Any], list[Any] | None]:
-        """Data and targets of samples."""
-        first = samples[0]
-        if self.targets is not None:
-            if not isinstance(first, dict) or self.targets not in first:
-                had = f"a dict with {', '.join(map(repr, first))}" if isinstance(first, dict) else "no dict"
-                raise ConfigError(f"bload_collate: targets={self.targets!r} must be a key of each sample, which is {had}")
-            data = [{key: value for key, value in sample.items() if key != self.targets} for sample in samples]
-            return data, [sample[self.targets] for sample in samples]
-        if not isinstance(first, tuple) or len(first) == 1:
-            return samples, None
-        return [sample[0] if len(sample) == 2 else sample[:-1] for sample in samples], [sample[-1] for sample in samples]
 
     def _stacked(self, rows: Sequence[torch.Tensor], padding: float | None) -> torch.Tensor:
         """``[b, T, ...]`` from one tensor ``[at most T, ...]`` for each block."""

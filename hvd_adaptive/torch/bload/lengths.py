@@ -14,10 +14,10 @@ from hvd_adaptive.binding.gather_now import communicator, mpi_works
 from hvd_adaptive.bload import cache as files
 from hvd_adaptive.bload.draws import I32
 from hvd_adaptive.bload.lengths import MOST, read_one
+from hvd_adaptive.bload.packed import measured
 from hvd_adaptive.errors import ConfigError, HvdAdaptiveError, SourceError
 from hvd_adaptive.progress import shown
 from hvd_adaptive.torch.bload.meeting import Meeting, joined
-from hvd_adaptive.torch.bload.packed import measured
 from hvd_adaptive.torch.collective import HorovodCollective
 
 T = TypeVar("T")

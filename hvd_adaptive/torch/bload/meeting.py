@@ -1,16 +1,15 @@
-"""What ranks tell each other before they go on, so that either all go on or all fail with the same message."""
+"""Ranks that meet over Horovod."""
 
-import json
-from collections.abc import Sequence
 from typing import Any
 
 import horovod.torch as hvd
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from hvd_adaptive.errors import AgreementError, ConfigError, HvdAdaptiveError, SourceError
+from hvd_adaptive.bload import meeting
+from hvd_adaptive.errors import ConfigError
 from hvd_adaptive.torch.collective import HorovodCollective
-
-_FAULT, _LEGAL = "fault", "legal"
 
 
 def joined(process_set: Any, owner: str) -> HorovodCollective:
@@ -27,59 +26,18 @@ def joined(process_set: Any, owner: str) -> HorovodCollective:
     return collective
 
 
-def fault(error: Exception) -> dict[str, Any]:
-    """What to tell of an error, instead of what was to be told."""
-    known = isinstance(error, HvdAdaptiveError)
-    return {_FAULT: str(error) if known else f"{type(error).__name__}: {error}", _LEGAL: not isinstance(error, ConfigError)}
-
-
-class Meeting:
-    """Tells all ranks what one has to say, with one small allgather each time.
+class Meeting(meeting.Meeting):
+    """Of the ranks of ``collective``, this one among them.
 
     Args:
-        collective: the ranks, this one among them.
+        collective: the ranks.
         owner: begins every message.
         name: names the collectives; the same on every rank.
     """
 
     def __init__(self, collective: HorovodCollective, owner: str, name: str) -> None:
-        self._collective = collective
-        self._owner = owner
-        self._name = name
+        def gather(own: NDArray[np.uint8]) -> NDArray[np.uint8]:
+            heard: NDArray[np.uint8] = collective.wait(collective.start("gather", torch.from_numpy(own), name)).numpy()
+            return heard
 
-    def tell(self, told: dict[str, Any], error: Exception | None = None) -> list[dict[str, Any]]:
-        """What all ranks told, in rank order.
-
-        Args:
-            told: JSON types.
-            error: why this rank cannot go on.
-
-        Raises:
-            ConfigError: on every rank, if one of them met one.
-            SourceError: on every rank, if one of them met any other error.
-        """
-        line = json.dumps(told if error is None else fault(error)).encode() + b"\n"
-        raw = torch.frombuffer(bytearray(line), dtype=torch.uint8)
-        heard = self._collective.wait(self._collective.start("gather", raw, self._name))
-        said = [json.loads(line) for line in heard.numpy().tobytes().split(b"\n")[:-1]]
-        faults = [(rank, words) for rank, words in zip(self._collective.ranks, said, strict=True) if _FAULT in words]
-        if faults:
-            rank, words = faults[0]
-            others = f" (and {len(faults) - 1} more ranks failed)" if faults[1:] else ""
-            kind = SourceError if words[_LEGAL] else ConfigError
-            raise kind(f"{self._owner}: rank {rank}: {words[_FAULT]}{others}") from error
-        return said
-
-    def compare(self, said: Sequence[dict[str, Any]], advice: str) -> None:
-        """
-        Raises:
-            AgreementError: on every rank, unless all told the same.
-        """
-        for rank, words in zip(self._collective.ranks, said, strict=True):
-            differing = [key for key, value in words.items() if value != said[0].get(key)]
-            if differing:
-                found = "; ".join(
-                    f"{key}: rank {self._collective.ranks[0]} has {said[0].get(key)!r}, rank {rank} has {words[key]!r}"
-                    for key in differing
-                )
-                raise AgreementError(f"{self._owner}: {found}; {advice}")
+        super().__init__(owner, collective.ranks, gather)

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from hvd_adaptive.bload import Batches, Filled, OpenBlocks, StreamStats
+from hvd_adaptive.bload.packed import measured
 from hvd_adaptive.errors import ConfigError, HvdAdaptiveError, SourceError
-from hvd_adaptive.torch.bload.packed import measured
 
 _END = object()
 

@@ -7,9 +7,9 @@ import horovod.torch as hvd
 
 from hvd_adaptive import checks
 from hvd_adaptive.bload.blocks import Block, Blocks
+from hvd_adaptive.bload.dealt import Dealt, deal
 from hvd_adaptive.bload.draws import I64
-from hvd_adaptive.bload.epoch import Cut, Epoch, Options
-from hvd_adaptive.bload.shard import Shard
+from hvd_adaptive.bload.epoch import Epoch, Options
 from hvd_adaptive.control.agreement import agree
 from hvd_adaptive.errors import ConfigError
 from hvd_adaptive.ops.torch_ops import TorchOps
@@ -70,7 +70,7 @@ class BLoadSampler(hvd.elastic.ElasticSampler):  # type: ignore[misc]  # Horovod
                 f"all {len(self._shard)} batches of epoch {self.epoch} are done; call set_epoch({self.epoch + 1}) at its end"
             )
         self._start = self._done
-        return self._batches(self._shard, self._start)
+        return self._batches(self._dealt, self._start)
 
     def __len__(self) -> int:
         """Batches of the iteration that is under way; before it, of the next one; after it, of that one still.
@@ -156,7 +156,7 @@ class BLoadSampler(hvd.elastic.ElasticSampler):  # type: ignore[misc]  # Horovod
 
     def state_dict(self) -> dict[str, Any]:
         """Plain values, the same on every rank, from which any number of ranks goes on with the batches not yet recorded."""
-        return self._epoch.after(self._cut()).state_dict()
+        return self._left().state_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on where :meth:`state_dict` was taken, on every rank, perhaps on another number of them or with another batch size.
@@ -174,26 +174,18 @@ class BLoadSampler(hvd.elastic.ElasticSampler):  # type: ignore[misc]  # Horovod
             ConfigError: if this rank is not in the process set.
         """
         collective = joined(self.process_set, "BLoadSampler")
-        epoch = self._epoch if self._size is None else self._epoch.after(self._cut())
-        self._epoch, self._done = epoch.resumed(collective.size, self.batch_size)
+        epoch = self._epoch if self._size is None else self._left()
+        self._dealt = deal(epoch, collective.rank, collective.size, self.batch_size)
+        self._epoch, self._shard, self._done = self._dealt
         self._size, self._start, self._finished = collective.size, self._done, False
-        self._shard: Shard = self._epoch.left.shard(collective.rank, collective.size, self.batch_size)
 
-    def _cut(self) -> Cut:
-        return Cut(self._shard.size, self._shard.batch_size, self._done)
+    def _left(self) -> Epoch:
+        return self._dealt.after(self._done)
 
-    def _batches(self, shard: Shard, start: int) -> Iterator[list[Block]]:
+    def _batches(self, dealt: Dealt, start: int) -> Iterator[list[Block]]:
         """A generator, so that iterators which a DataLoader makes and drops compare nothing."""
-        description = {
-            "epoch": self.epoch,
-            "done": start,
-            "batch_size": self.batch_size,
-            "cuts": [list(cut) for cut in self._epoch.cuts],
-            **self._epoch.described,
-            "hash of blocks": shard.blocks.hash,
-        }
         must = "give its BLoadSampler the same lengths, options, epoch and state"
-        collective = HorovodCollective(self.process_set)
-        agree(TorchOps(), collective, description, f"hvd_adaptive.bload.{self.process_set.process_set_id}", must)
-        for step in range(start, len(shard)):
-            yield [shard.blocks[int(number)] for number in shard[step]]
+        name = f"hvd_adaptive.bload.{self.process_set.process_set_id}"
+        agree(TorchOps(), HorovodCollective(self.process_set), dealt.described(start), name, must)
+        for step in range(start, len(dealt.shard)):
+            yield dealt.batch(step)

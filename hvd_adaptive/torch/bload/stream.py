@@ -13,9 +13,9 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from hvd_adaptive import checks
 from hvd_adaptive.bload import Batches, OpenBlocks, Report, StreamStats, Window, next_window
+from hvd_adaptive.bload.packed import Packed, cut
 from hvd_adaptive.errors import ConfigError, SourceError
 from hvd_adaptive.torch.bload.meeting import Meeting, joined
-from hvd_adaptive.torch.bload.packed import Packed, cut
 from hvd_adaptive.torch.bload.reader import Reader
 from hvd_adaptive.torch.collective import HorovodCollective
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hvd_adaptive import ConfigError
-from hvd_adaptive.torch.bload.packed import cut, measured
+from hvd_adaptive.bload.packed import cut, measured
 
 
 class Pair(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from hvd_adaptive.bload import Batches, OpenBlocks
-from hvd_adaptive.torch.bload.packed import cut
+from hvd_adaptive.bload.packed import cut
 from hvd_adaptive.torch.bload.reader import Reader
 
 

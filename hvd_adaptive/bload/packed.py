@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from hvd_adaptive.bload import Block
+from hvd_adaptive.bload.blocks import Block
 from hvd_adaptive.errors import ConfigError
 
 
