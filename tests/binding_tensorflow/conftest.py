@@ -1,0 +1,39 @@
+"""Real ranks that run TensorFlow."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from rank_pool import ONE_ORDER, RankPool
+
+Ranks = Callable[[int], RankPool]
+
+
+def _pools(environment: dict[str, str]) -> Iterator[Ranks]:
+    pools: dict[int, RankPool] = {}
+
+    def pool(size: int) -> RankPool:
+        return pools.setdefault(size, RankPool(size, framework="tensorflow", environment=environment))
+
+    yield pool
+    for one in pools.values():
+        one.close()
+
+
+@pytest.fixture(scope="session")
+def ranks() -> Iterator[Ranks]:
+    """``ranks(n)``: a pool of n Horovod ranks, kept for the whole session, because TensorFlow takes seconds to start."""
+    yield from _pools({})
+
+
+@pytest.fixture(scope="session")
+def ordered_ranks() -> Iterator[Ranks]:
+    """As ``ranks``, but Horovod adds up ranks in one order, so that runs can be compared bit for bit."""
+    yield from _pools(ONE_ORDER)
+
+
+@pytest.fixture(scope="module")
+def keras_2_ranks() -> Iterator[RankPool]:
+    """Two ranks for which ``tf.keras`` is Keras 2."""
+    pool = RankPool(2, framework="tensorflow", environment={"TF_USE_LEGACY_KERAS": "1"})
+    yield pool
+    pool.close()
