@@ -162,7 +162,8 @@ class TensorFlowOps:
     def matrix(self, x: Array, rows: int, columns: int) -> Array:
         if _on_host(x):
             return _NUMPY.matrix(x, rows, columns)
-        return tf.reshape(tf.pad(x, [[0, rows * columns - self.size(x)]]), [rows, columns])
+        missing = rows * columns - self.size(x)
+        return tf.reshape(tf.pad(x, [[0, missing]]) if missing else x, [rows, columns])
 
     def matmul(self, x: Array, y: Array) -> Array:
         return _NUMPY.matmul(x, y) if _on_host(x) else tf.matmul(x, y)
