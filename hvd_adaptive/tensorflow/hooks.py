@@ -160,5 +160,10 @@ class Hooks(HorovodCompressor):  # type: ignore[misc]  # untyped
 
 
 def _on_host(function: Callable[..., list[Array]], group: _Group) -> Callable[..., list[Array]]:
-    """``function`` of a group, in a thread in which no tape records it."""
-    return lambda *tensors: apart(function, group, *tensors).result()
+    """``function`` of a group, in a thread in which no tape records it, and where what overflows is infinite, as in TensorFlow."""
+
+    def run(*tensors: tf.Tensor) -> list[Array]:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return function(group, *tensors)
+
+    return lambda *tensors: apart(run, *tensors).result()
