@@ -160,7 +160,7 @@ class Hooks(HorovodCompressor):  # type: ignore[misc]  # untyped
 
 
 def _on_host(function: Callable[..., list[Array]], group: _Group) -> Callable[..., list[Array]]:
-    """``function`` of a group, in a thread in which no tape records it, and where what overflows is infinite, as in TensorFlow."""
+    """``function`` of a group, in a thread in which no tape records it, and what overflows is infinite, as in TensorFlow."""
 
     def run(*tensors: tf.Tensor) -> list[Array]:
         with np.errstate(over="ignore", invalid="ignore"):
