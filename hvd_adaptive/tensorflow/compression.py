@@ -1,5 +1,6 @@
 """The object that stock Horovod takes as ``compression=``."""
 
+import weakref
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,6 +21,9 @@ from hvd_adaptive.tensorflow.collective import HorovodCollective
 from hvd_adaptive.tensorflow.hooks import Hooks
 from hvd_adaptive.tensorflow.tracing import Checks
 from hvd_adaptive.tensorflow.variables import checked, described
+
+_latest: "dict[int, tuple[weakref.ref[TensorFlowCompression], int]]" = {}
+"""The latest object by the id of its first variable, and how many before it, in a row, did one step each."""
 
 
 class TensorFlowCompression(Hooks, Compression, tf.train.experimental.PythonState):  # type: ignore[misc]  # untyped
@@ -42,6 +46,7 @@ class TensorFlowCompression(Hooks, Compression, tf.train.experimental.PythonStat
                 "build one before training"
             )
         super().__init__(variables, compressor, **options)
+        self._check_not_in_step()
         controller = options.get("controller")
         exact = controller is not None and controller.agreement == "exact"
         self._checks = Checks(self._variables, self._excluded, self._steps.plans, exact=exact)
@@ -62,6 +67,19 @@ class TensorFlowCompression(Hooks, Compression, tf.train.experimental.PythonStat
         if self._variables:
             self._excluded = options.excluded(list(self._variables))
         return [(described(name, variable), variable.trainable) for name, variable in given.items()]
+
+    def _check_not_in_step(self) -> None:
+        """Refuse what an eager step builds again and again: what it holds back would be lost, and Horovod keeps each for ever."""
+        key = id(next(iter(self._variables.values())))
+        reference, row = _latest.get(key, (lambda: None, 0))
+        before = reference()
+        row = row + 1 if before is not None and before.stats().steps == 1 else 0
+        if row >= 2:
+            raise ConfigError(
+                "this is the third compression object for the same variables, and those before did one step each, so what they "
+                "held back is lost; build one before training, and use it in every step"
+            )
+        _latest[key] = weakref.ref(self), row
 
     def serialize(self) -> bytes:
         """Called by ``tf.train.Checkpoint``: :meth:`state_dict` as bytes."""
@@ -86,8 +104,11 @@ class _Arrays:
         return np.zeros(n, dtype)
 
     def load(self, saved: npt.NDArray[Any], parameter: str) -> Array:
-        with tf.device(self._variables[parameter].device):
-            return self._ops.flatten(tf.constant(saved))
+        device = self._variables[parameter].device
+        if "CPU" in device:
+            return np.array(saved)  # what is over a tensor's memory cannot be written to
+        with tf.device(device):
+            return tf.constant(saved)
 
     def form(self, saved: Any) -> tuple[str, tuple[int, ...]] | None:
         if not isinstance(saved, np.ndarray) or saved.dtype.kind != "f" or not np.isfinite(saved).all():

@@ -1,0 +1,132 @@
+"""Every method under every legal exchange on real ranks: the same variables everywhere; runs that are saved and go on."""
+
+from pathlib import Path
+from typing import Any
+
+import horovod.tensorflow as hvd
+import numpy as np
+import pytest
+import tensorflow as tf
+from methods import INSTANCES
+from taped import building, flat, model, stepping, train
+
+from hvd_adaptive import GraVAC, Memory, StateError
+from hvd_adaptive.compress import DGC, QSGD, Identity, PowerSGD, TopK
+from hvd_adaptive.exchange import NAMES as EXCHANGES
+from hvd_adaptive.exchange import TwoSided
+
+CASES = [(methods[0], name) for methods in INSTANCES.values() for name in methods[0].exchanges if name in EXCHANGES]
+STEERED = GraVAC(min_factor=4, max_factor=64, epsilon=0.5, omega=1e-12, window=10, every=4, probe_dense=False)
+KEEPING = [
+    (PowerSGD(2), {"exchange": "reduce"}),
+    (DGC(10, momentum=0.5), {"exchange": "shared-support"}),
+    (TopK(5), {"exchange": TwoSided(QSGD(7), feedback=True)}),
+    (QSGD(127, norm="max"), {"exchange": "reduce", "feedback": True}),
+    (TopK(4), {"controller": STEERED}),
+]
+
+
+@pytest.mark.parametrize(("size", "scope"), [(2, "entire-model"), (2, "bucketed"), (3, "layer-wise")])
+def test_variables_stay_the_same_on_all_ranks(ranks: Any, size: int, scope: str) -> None:
+    """Finite after two steps, and not where they began; every unit is counted in every step."""
+
+    def on_rank() -> Any:
+        found = []
+        for method, exchange in CASES:
+            variables, monitor = model(), Memory()
+            compression = building(scope, method, exchange=exchange, monitor=monitor)(variables)
+            train(stepping(variables, compression, groups=1), 2)
+            units = {record.unit for record in monitor.records}
+            found.append((flat(variables), len(monitor.records) == 2 * len(units), all(r.finite for r in monitor.records)))
+        return found
+
+    by_rank, start = ranks(size).run(on_rank, seconds=110), flat(model())  # about fifty functions are traced
+    for case, *seen in zip(CASES, *by_rank, strict=True):
+        ends = [end for end, _, _ in seen]
+        assert all(ends[0].tobytes() == end.tobytes() for end in ends), case
+        assert np.isfinite(ends[0]).all(), case
+        assert all(counted and finite for _, counted, finite in seen), case
+        sends = type(case[0]).__name__ != "Threshold"  # no gradient of this model may reach it
+        assert not sends or ends[0].tobytes() != start.tobytes(), case
+
+
+def test_a_checkpointed_run_goes_on_bit_for_bit(ordered_ranks: Any, tmp_path: Path) -> None:
+    """Residual, velocity, factors, what masters keep and the controller's state come back through tf.train.Checkpoint."""
+
+    def on_rank() -> Any:
+        found = []
+        for number, (method, options) in enumerate(KEEPING):
+            build, prefix = building("entire-model", method, **options), str(tmp_path / f"{number}.{hvd.rank()}")
+            variables = model()
+            compression = build(variables)
+            step = stepping(variables, compression, groups=1)
+            train(step, 15)
+            saved = tf.train.Checkpoint(variables=variables, compression=compression).save(prefix)
+            train(step, 15, first=15)
+            others = model(seed=2)
+            other = build(others)
+            tf.train.Checkpoint(variables=others, compression=other).restore(saved).assert_consumed()
+            train(stepping(others, other, groups=1), 15, first=15)
+            found.append((flat(variables).tobytes() == flat(others).tobytes(), other.stats().steps, other.state_dict()["steps"]))
+        return found
+
+    for on_one in ordered_ranks(2).run(on_rank, seconds=100):
+        for case, (same, steps, done) in zip(KEEPING, on_one, strict=True):
+            assert same, case
+            assert (steps, done) == (30, 30), case
+
+
+def test_a_checkpoint_of_something_else_is_refused(ranks: Any, tmp_path: Path) -> None:
+    def on_rank() -> Any:
+        variables = model()
+        saved = building("entire-model", TopK(20))(variables)
+        prefix = tf.train.Checkpoint(compression=saved).save(str(tmp_path / str(hvd.rank())))
+        texts = []
+        for build in (building("entire-model", TopK(21)), building("layer-wise", TopK(20))):
+            try:
+                tf.train.Checkpoint(compression=build(variables)).restore(prefix)
+            except StateError as error:
+                texts.append(str(error))
+        try:
+            saved.deserialize(b"garbage")
+        except StateError as error:
+            texts.append(str(error))
+        return texts
+
+    for factor, scope, garbage in ranks(2).run(on_rank):
+        assert "belongs to another compression object" in factor
+        assert "TopK(factor=20.0)" in factor
+        assert "this object has layer-wise" in scope
+        assert garbage.startswith("this is no state of a compression object")
+
+
+def test_gradients_that_are_not_finite_are_told_and_kept_out(ranks: Any) -> None:
+    """A NaN on one rank makes that step's gradients NaN on all, and leaves what is held back as it was."""
+
+    def on_rank() -> Any:
+        found = []
+        for method in (TopK(10), Identity()):
+            for groups, scope in ((1, "entire-model"), (None, "layer-wise")):
+                variables = [tf.Variable(tf.zeros([50]), name="kernel")]
+                compression = building(scope, method)(variables)
+
+                @tf.function(autograph=False)
+                def step(x: Any, variables: Any = variables, compression: Any = compression, groups: Any = groups) -> Any:
+                    with tf.GradientTape() as tape:
+                        loss = tf.reduce_sum(variables[0] * x)
+                    return hvd.DistributedGradientTape(tape, compression=compression, groups=groups).gradient(loss, variables)
+
+                x = np.linspace(-1, 1, 50, dtype=np.float32) * (hvd.rank() + 1)
+                step(tf.constant(x))
+                before = compression.state_dict()["memory"]
+                bad = x.copy()
+                bad[7] = np.nan if hvd.rank() == 1 else bad[7]
+                gradient = step(tf.constant(bad))[0].numpy()
+                after = compression.state_dict()["memory"]
+                same = all(np.allclose(before[u]["residual"], after[u]["residual"], rtol=0, atol=1e-6) for u in before)
+                found.append((bool(np.isnan(gradient[7])), same, compression.stats().nonfinite_steps))
+        return found
+
+    for on_one in ranks(2).run(on_rank):
+        assert all(is_nan and same for is_nan, same, _ in on_one)
+        assert [count for *_, count in on_one] == [1, 1, 0, 0]  # what is left untouched is not looked at
