@@ -55,10 +55,14 @@ class RankPool:
         size: number of ranks.
         gloo: talk over Gloo instead of MPI.
         environment: more variables for the ranks.
+        framework: of the ranks, torch or tensorflow.
     """
 
-    def __init__(self, size: int, *, gloo: bool = False, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, size: int, *, gloo: bool = False, environment: Mapping[str, str] | None = None, framework: str = "torch"
+    ) -> None:
         self.size = size
+        self._framework = framework
         self._gloo = gloo
         self._environment = ENVIRONMENT | dict(environment or {})
         self._process: subprocess.Popen[str] | None = None
@@ -136,7 +140,7 @@ class RankPool:
             launcher = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(self.size)]
         with (folder / "output.txt").open("w") as output, Listener(address, backlog=self.size) as listener:
             self._process = subprocess.Popen(
-                [*launcher, sys.executable, "-P", str(WORKER), address],
+                [*launcher, sys.executable, "-P", str(WORKER), address, self._framework],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,

@@ -1,8 +1,9 @@
 """One rank of a pool: joins Horovod, then runs the functions it is sent until the pool closes the connection.
 
-Usage: rank_worker.py SOCKET, under mpirun or horovodrun.
+Usage: rank_worker.py SOCKET torch|tensorflow, under mpirun or horovodrun.
 """
 
+import importlib
 import os
 import sys
 import traceback
@@ -10,12 +11,15 @@ import warnings
 from multiprocessing.connection import Client
 
 import cloudpickle
-import horovod.torch as hvd
-import torch
 
 
-def main(address: str) -> None:
-    torch.set_num_threads(1)
+def main(address: str, framework: str) -> None:
+    hvd = importlib.import_module(f"horovod.{framework}")
+    module = importlib.import_module(framework)
+    if framework == "torch":
+        module.set_num_threads(1)
+    else:
+        module.config.threading.set_intra_op_parallelism_threads(1)
     hvd.init()
     with Client(address) as connection:
         connection.send((hvd.rank(), os.getpid()))
@@ -36,4 +40,4 @@ def main(address: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -1,0 +1,163 @@
+"""From epoch to epoch, by loops and by Keras."""
+
+from typing import Any
+
+import keras
+import pytest
+import tensorflow as tf
+from packers import whole
+from tensors import SKEWED, entries, numbered, spread
+
+import hvd_adaptive.tensorflow.bload as hva
+from hvd_adaptive.bload import POLICIES, pack
+
+
+def test_each_whole_iteration_is_the_next_epoch(ranks: Any) -> None:
+    def on_rank() -> Any:
+        found = []
+        for shuffle in (True, False):
+            data = hva.bload_dataset(numbered(SKEWED), SKEWED, 41, seed=5, shuffle=shuffle)
+            for epoch in range(3):
+                assert data.epoch == epoch
+                found.append(entries(data))
+            assert data.epoch == 3
+            data.set_epoch(1)
+            found.append(entries(data))
+            assert data.epoch == 2
+        return found
+
+    first, second = ranks(2).run(on_rank)
+    for zero, one, two, one_again, *still in (first, second):
+        assert zero != one != two != zero
+        assert one_again == one
+        assert still == [zero] * 4
+    for mine, other in zip(first, second, strict=True):
+        assert spread(mine, other) == whole(SKEWED)
+
+
+def test_a_loop_that_was_left_early_begins_again(ranks: Any) -> None:
+    def on_rank() -> Any:
+        data = hva.bload_dataset(numbered(SKEWED), SKEWED, 41, prefetch=8)
+        steps = data.steps
+        peeked = entries([next(iter(data))])
+        assert (data.epoch, data.steps) == (0, steps)
+        taken = entries(batch for _, batch in zip(range(steps - 1), data, strict=False))
+        assert data.epoch == 0
+        given = entries(batch for _, batch in zip(range(steps), data, strict=False))  # the end is never asked for
+        assert data.epoch == 1
+        assert peeked == taken[:1] == given[:1]
+        assert taken == given[:-1]
+        return given
+
+    assert spread(*ranks(2).run(on_rank)) == whole(SKEWED)
+
+
+def test_iterators_that_are_never_read_change_nothing(ranks: Any) -> None:
+    def on_rank() -> Any:
+        data = hva.bload_dataset(numbered(SKEWED), SKEWED, 41)
+        for _ in range(3):
+            iter(data)
+        return entries(data)
+
+    assert spread(*ranks(2).run(on_rank)) == whole(SKEWED)
+
+
+def test_the_number_of_batches_is_told_where_all_epochs_have_as_many(ranks: Any) -> None:
+    lengths = [length for length in range(3, 60) for _ in range(3)]
+
+    def on_rank() -> None:
+        def told(data: Any) -> Any:
+            return int(data.cardinality()), int(tf.data.experimental.cardinality(data.map(lambda *batch: batch[-1])))
+
+        for policy in POLICIES:
+            fixed = hva.bload_dataset(numbered(lengths), lengths, 64, policy=policy, shuffle=False)
+            assert told(fixed) == (fixed.steps,) * 2
+            data = hva.bload_dataset(numbered(lengths), lengths, 64, policy=policy)
+            steps = [data.steps, *(data.set_epoch(epoch) or data.steps for epoch in range(1, 30))]  # type: ignore[func-returns-value]  # for its effect
+            if policy == "best_fit":
+                assert set(steps) == {len(data)}
+                assert told(data) == (data.steps,) * 2
+            else:
+                assert len(set(steps)) > 1
+                assert told(data) == (tf.data.UNKNOWN_CARDINALITY,) * 2
+
+    ranks(2).run(on_rank)
+
+
+class Seen(keras.callbacks.Callback):
+    """Notes batches of each epoch of Keras, and what the data set says then."""
+
+    def __init__(self, data: Any) -> None:
+        super().__init__()
+        self.data = data
+        self.steps: list[int] = []
+        self.epochs: list[int] = []
+        self.cuts: list[Any] = []
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.steps.append(0)
+        self.epochs.append(self.data.epoch)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.steps[-1] += 1
+        self.cuts.append([cut[2] for cut in self.data.state_dict()["cuts"]])
+
+
+def fitted(policy: str, built: bool, epochs: int = 3, **options: Any) -> Any:
+    """What Keras was given in three epochs, as the targets of all batches, and what was seen of them."""
+    data = hva.bload_dataset(numbered(SKEWED), SKEWED, 41, policy=policy, keras_inputs="data")
+    given: list[Any] = []
+
+    class Model(keras.Model):  # without annotations, which cloudpickle would not find names for
+        def __init__(self):
+            super().__init__()
+            self.dense = keras.layers.Dense(1)
+
+        def call(self, x):
+            return self.dense(x)
+
+        def train_step(self, batch):
+            tf.py_function(lambda t: given.append(t.numpy()), [batch[1]], [])
+            return super().train_step(batch)
+
+    model = Model()
+    if built:
+        model.build((None, 41, 2))
+    model.compile("sgd", keras.losses.MeanSquaredError())
+    seen = Seen(data)
+    model.fit(data, epochs=epochs, verbose=0, callbacks=[seen], **options)
+    return given, seen.steps, seen.epochs, seen.cuts, data.epoch
+
+
+@pytest.mark.parametrize("built", [True, False], ids=["built", "unbuilt"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_each_epoch_of_keras_is_the_next(ranks: Any, policy: str, built: bool) -> None:
+    first, second = ranks(2).run(fitted, policy, built)
+    for _, steps, epochs, cuts, after in (first, second):
+        assert epochs == [0, 1, 2]
+        assert after == 3
+        assert steps == [len(pack(SKEWED, 41, policy, epoch=epoch).shard(0, 2, 1)) for epoch in range(3)]
+        assert cuts == [[step] if step < number else [] for number in steps for step in range(1, number + 1)]
+    everything = sorted(1000 * i + t for i, length in enumerate(SKEWED) for t in range(length))
+    at = 0
+    for number in first[1]:
+        targets = [int(t) for given, *_ in (first, second) for batch in given[at : at + number] for t in batch.ravel()]
+        padding = 2 * number * 41 - sum(SKEWED)
+        assert sorted(targets) == sorted(everything + [0] * padding)
+        at += number
+
+
+def test_keras_takes_steps_from_a_repeated_data_set(ranks: Any) -> None:
+    def on_rank() -> Any:
+        data = hva.bload_dataset(numbered(SKEWED), SKEWED, 41, keras_inputs="data")
+        steps = data.steps
+        found = []
+        for _, targets, weight in data.repeat(3).prefetch(4):
+            found.append([int(t) for t in targets.numpy()[weight.numpy() > 0]])
+        assert len(found) == 3 * steps
+        return [sorted(t for batch in found[e * steps : (e + 1) * steps] for t in batch) for e in range(3)]
+
+    first, second = ranks(2).run(on_rank)
+    everything = sorted(1000 * i + t for i, length in enumerate(SKEWED) for t in range(length))
+    for mine, other in zip(first, second, strict=True):
+        assert sorted(mine + other) == everything
