@@ -1,5 +1,6 @@
 """From epoch to epoch, by loops and by Keras."""
 
+import logging
 from typing import Any
 
 import keras
@@ -79,7 +80,7 @@ def test_the_number_of_batches_is_told_where_all_epochs_have_as_many(ranks: Any)
                 assert told(data) == (data.steps,) * 2
             else:
                 assert len(set(steps)) > 1
-                assert told(data) == (tf.data.UNKNOWN_CARDINALITY,) * 2
+                assert told(data) == (data.steps, tf.data.UNKNOWN_CARDINALITY)
 
     ranks(2).run(on_rank)
 
@@ -103,48 +104,81 @@ class Seen(keras.callbacks.Callback):
         self.cuts.append([cut[2] for cut in self.data.state_dict()["cuts"]])
 
 
-def fitted(policy: str, built: bool, epochs: int = 3, **options: Any) -> Any:
-    """What Keras was given in three epochs, as the targets of all batches, and what was seen of them."""
-    data = hva.bload_dataset(numbered(SKEWED), SKEWED, 41, policy=policy, keras_inputs="data")
-    given: list[Any] = []
+class Noting(keras.Model):
+    """Notes the targets of each batch."""
 
-    class Model(keras.Model):  # without annotations, which cloudpickle would not find names for
-        def __init__(self):
-            super().__init__()
-            self.dense = keras.layers.Dense(1)
+    def __init__(self):  # no annotations, for which cloudpickle finds no names
+        super().__init__()
+        self.dense = keras.layers.Dense(1)
+        self.given = []
 
-        def call(self, x):
-            return self.dense(x)
+    def call(self, x):
+        return self.dense(x)
 
-        def train_step(self, batch):
-            tf.py_function(lambda t: given.append(t.numpy()), [batch[1]], [])
-            return super().train_step(batch)
+    def train_step(self, batch):
+        tf.py_function(lambda targets: self.given.append(targets.numpy().ravel().tolist()), [batch[1]], [])
+        return super().train_step(batch)
 
-    model = Model()
-    if built:
-        model.build((None, 41, 2))
+
+LENGTHS = [length for length in range(3, 40) for _ in range(2)]
+"""Packed at random, other epochs have other numbers of batches."""
+
+
+def fitted(policy: str, at_once: bool, left: bool = False) -> Any:
+    """What Keras was given in four epochs, as the targets of all batches, and what was seen of them."""
+    data = hva.bload_dataset(numbered(LENGTHS), LENGTHS, 64, policy=policy, keras_inputs="data")
+    model = Noting()
     model.compile("sgd", keras.losses.MeanSquaredError())
     seen = Seen(data)
-    model.fit(data, epochs=epochs, verbose=0, callbacks=[seen], **options)
-    return given, seen.steps, seen.epochs, seen.cuts, data.epoch
+    if left:  # the first batch is done elsewhere
+        next(iter(data))
+        data.load_state_dict(data.state_dict())
+    for epoch in [0] if at_once else range(4):
+        until = 4 if at_once else epoch + 1
+        model.fit(data, initial_epoch=epoch, epochs=until, verbose=0, shuffle=False, callbacks=[seen])
+    return model.given, seen.steps, seen.epochs, seen.cuts, data.epoch
 
 
-@pytest.mark.parametrize("built", [True, False], ids=["built", "unbuilt"])
-@pytest.mark.parametrize("policy", POLICIES)
-def test_each_epoch_of_keras_is_the_next(ranks: Any, policy: str, built: bool) -> None:
-    first, second = ranks(2).run(fitted, policy, built)
-    for _, steps, epochs, cuts, after in (first, second):
-        assert epochs == [0, 1, 2]
-        assert after == 3
-        assert steps == [len(pack(SKEWED, 41, policy, epoch=epoch).shard(0, 2, 1)) for epoch in range(3)]
-        assert cuts == [[step] if step < number else [] for number in steps for step in range(1, number + 1)]
-    everything = sorted(1000 * i + t for i, length in enumerate(SKEWED) for t in range(length))
-    at = 0
-    for number in first[1]:
-        targets = [int(t) for given, *_ in (first, second) for batch in given[at : at + number] for t in batch.ravel()]
-        padding = 2 * number * 41 - sum(SKEWED)
-        assert sorted(targets) == sorted(everything + [0] * padding)
+@pytest.mark.parametrize(
+    ("policy", "at_once", "left"),
+    [("best_fit", True, False), ("best_fit", False, True), ("random", False, False), ("next_fit", False, True)],
+)
+def test_each_epoch_of_keras_is_the_next(ranks: Any, policy: str, at_once: bool, left: bool) -> None:
+    first, second = ranks(2).run(fitted, policy, at_once, left)
+    numbers = [len(pack(LENGTHS, 64, policy, epoch=epoch).shard(0, 2, 1)) for epoch in range(4)]
+    assert policy == "best_fit" or len(set(numbers)) > 1
+    for given, steps, epochs, cuts, after in (first, second):
+        assert (epochs, after) == ([0, 1, 2, 3], 4)
+        assert steps == [numbers[0] - left, *numbers[1:]]
+        assert len(given) == sum(steps)
+        assert cuts[: steps[0]] == [[step] if step < numbers[0] else [] for step in range(1 + left, numbers[0] + 1)]
+    everything = sorted(1000 * i + t for i, length in enumerate(LENGTHS) for t in range(length))
+    at = numbers[0] - left
+    for number in numbers[1:]:
+        targets = [t for given, *_ in (first, second) for batch in given[at : at + number] for t in batch]
+        assert sorted(targets) == sorted(everything + [0] * (2 * number * 64 - len(everything)))
         at += number
+
+
+def test_an_epoch_that_keras_cuts_short_begins_again_and_is_logged(ranks: Any) -> None:
+    def on_rank() -> Any:
+        data = hva.bload_dataset(numbered(LENGTHS), LENGTHS, 64)
+        steps, said = data.steps, []
+        handler = logging.Handler()
+        handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]  # all it is for
+        logging.getLogger("hvd_adaptive").addHandler(handler)
+        first = [entries([batch]) for _, batch in zip(range(2), data, strict=False)]
+        again = [entries([batch]) for batch in data]
+        logging.getLogger("hvd_adaptive").removeHandler(handler)
+        assert (first, len(again)) == (again[:2], steps)
+        return steps, said
+
+    (steps, said), (_, silent) = ranks(2).run(on_rank)
+    assert silent == []
+    assert said == [
+        f"a loop over epoch 0 was left after 2 of its {steps} batches, so the epoch begins again; where Model.fit did that, call it "
+        "for one epoch at a time, for it runs no epoch longer than its first"
+    ]
 
 
 def test_keras_takes_steps_from_a_repeated_data_set(ranks: Any) -> None:

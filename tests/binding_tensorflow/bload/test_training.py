@@ -132,7 +132,6 @@ def test_keras_mean_loss_is_that_over_all_elements_of_all_ranks(ranks: Any) -> N
         for x, y, weight in data:
             mask = hva.block_attention_mask(x["segment_ids"], causal=True)
             found.append(float(loss(y, tf.cast(attention(x["data"], weights(), mask), tf.float32), weight)))
-        data.set_epoch(0)
         ids = [
             [int(i) for i in batch.blocks.ids.numpy().ravel() if i >= 0]
             for batch in hva.bload_dataset(samples(SKEWED), SKEWED, None, 2)
