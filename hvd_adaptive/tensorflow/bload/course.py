@@ -90,8 +90,8 @@ class Course:
             dealt = self.dealt
             if self._given > dealt.done + 1 and self._ranks.rank == 0:  # one is no more than a look at how batches are
                 logger.warning(
-                    "a loop over epoch %d was left after %d of its %d batches, so the epoch begins again; where Model.fit did that, "
-                    "call it for one epoch at a time, for it runs no epoch longer than its first",
+                    "a loop over epoch %d was left after %d of its %d batches, so the epoch begins again; where Model.fit did "
+                    "that, call it for one epoch at a time, for it runs no epoch longer than its first",
                     dealt.epoch.number,
                     self._given - dealt.done,
                     len(dealt.shard) - dealt.done,

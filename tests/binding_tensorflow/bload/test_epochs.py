@@ -176,8 +176,8 @@ def test_an_epoch_that_keras_cuts_short_begins_again_and_is_logged(ranks: Any) -
     (steps, said), (_, silent) = ranks(2).run(on_rank)
     assert silent == []
     assert said == [
-        f"a loop over epoch 0 was left after 2 of its {steps} batches, so the epoch begins again; where Model.fit did that, call it "
-        "for one epoch at a time, for it runs no epoch longer than its first"
+        f"a loop over epoch 0 was left after 2 of its {steps} batches, so the epoch begins again; where Model.fit did that, call "
+        "it for one epoch at a time, for it runs no epoch longer than its first"
     ]
 
 
