@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from packers import LENGTHS, best_fit_decreasing, fewest
 
 from hvd_adaptive.bload import POLICIES, pack
-from hvd_adaptive.bload.bounds import ceil_bound, l2_bound
+from hvd_adaptive.bload.bounds import ceil_bound, l2_bound, most_sequences
 from hvd_adaptive.bload.layout import Limit
 
 
@@ -70,3 +70,17 @@ def test_the_number_of_sequences_bounds_too():
 def test_sums_beyond_four_bytes():
     assert ceil_bound(np.full(10, 2**31 - 1, np.int32), Limit(2**31 - 1)) == 10
     assert l2_bound(np.full(10, 2**31 - 1, np.int32), Limit(2**31 - 1)) == 10
+
+
+@given(lengths=LENGTHS, limit=st.none() | st.integers(1, 9), policy=st.sampled_from(list(POLICIES)))
+def test_no_block_holds_more_than_the_most_sequences(lengths, limit, policy):
+    most = most_sequences(np.array(lengths, np.int32), Limit(40, limit))
+    assert all(block.ids.size <= most for block in pack(lengths, 40, policy, max_sequences_per_block=limit))
+    shortest = sorted(lengths)
+    assert sum(shortest[:most]) <= 40
+    assert most == (limit or len(lengths) + 1) or sum(shortest[: most + 1]) > 40 or most >= len(lengths)
+
+
+def test_the_most_sequences_by_hand():
+    for lengths, limit, most in [([5, 1, 9, 4], None, 3), ([5, 1, 9, 4], 2, 2), ([10], None, 1), ([], None, 1), ([11], None, 1)]:
+        assert most_sequences(np.array(lengths, np.int32), Limit(10, limit)) == most

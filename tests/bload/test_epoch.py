@@ -133,3 +133,11 @@ def test_bad_input():
         Epoch([1, 0], Options())
     with pytest.raises(ConfigError, match="epoch must be a whole number"):
         Epoch([1], Options()).at(1.5)
+
+
+@given(lengths=LENGTHS, most=st.none() | st.integers(1, 4), policy=st.sampled_from(list(POLICIES)), shuffle=st.booleans())
+def test_all_epochs_have_as_many_blocks_where_it_says_so(lengths, most, policy, shuffle):
+    epoch = Epoch(lengths, Options(50, policy, shuffle=shuffle, max_sequences_per_block=most))
+    assert epoch.same_number == (policy == "best_fit" or not shuffle)
+    numbers = {(len(epoch.at(number).packed), len(epoch.at(number).packed.shard(0, 3, 2))) for number in range(5)}
+    assert len(numbers) == 1 or not epoch.same_number

@@ -1,5 +1,6 @@
 """Where training stands: which batches the next iteration gives, and which this one has given."""
 
+import logging
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ from hvd_adaptive.control.agreement import agree
 from hvd_adaptive.errors import ConfigError
 from hvd_adaptive.ops.numpy_ops import NumpyOps
 from hvd_adaptive.tensorflow.bload.ranks import Ranks
+
+logger = logging.getLogger("hvd_adaptive")
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class Course:
     def __init__(self, epoch: Epoch, ranks: Ranks, batch_size: int, name: str) -> None:
         self._ranks, self._batch_size, self._name = ranks, batch_size, name
         self._lock = threading.RLock()
+        self._agreeing = threading.Lock()  # collectives of one name come one after the other
         self._iteration = 0
         self._counted = True
         self._waiting: tuple[int, Dealt] | None = None
@@ -84,11 +88,20 @@ class Course:
         """
         with self._lock:
             dealt = self.dealt
+            if self._given > dealt.done + 1 and self._ranks.rank == 0:  # one is no more than a look at how batches are
+                logger.warning(
+                    "a loop over epoch %d was left after %d of its %d batches, so the epoch begins again; where Model.fit did "
+                    "that, call it for one epoch at a time, for it runs no epoch longer than its first",
+                    dealt.epoch.number,
+                    self._given - dealt.done,
+                    len(dealt.shard) - dealt.done,
+                )
             self._iteration += 1
             self._given, self._counted = dealt.done, counted
             begun = self._iteration, dealt
         must = "give its bload_dataset the same lengths, options, epoch and state"
-        agree(NumpyOps(), self._ranks, dealt.described(dealt.done), self._name, must)
+        with self._agreeing:
+            agree(NumpyOps(), self._ranks, dealt.described(dealt.done), self._name, must)
         return begun
 
     def begin_counted(self) -> None:

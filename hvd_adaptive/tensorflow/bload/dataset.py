@@ -47,6 +47,14 @@ class BLoadDataset(tf.data.Dataset):  # type: ignore[misc]  # TensorFlow is unty
         regular = dealt.epoch.same_number and not dealt.epoch.cuts and not dealt.done
         return (self._known if regular else self._unknown)._variant_tensor
 
+    def cardinality(self) -> Any:
+        """Batches of the iteration that is under way, or of the next one: ``i64[]``, :attr:`steps`."""
+        return tf.constant(self.steps, tf.int64)
+
+    def __len__(self) -> int:
+        """The same."""
+        return self.steps
+
     def _inputs(self) -> list[Any]:
         return [self._unknown]
 
@@ -175,9 +183,10 @@ def bload_dataset(
     * **Epochs.** An iteration, such as each epoch of ``Model.fit``, gives the next epoch once all batches of the one before were
       given out; after a loop that was left early, the same epoch from where that loop began. :meth:`~BLoadDataset.set_epoch`
       goes to any.
-    * **Number of batches.** ``cardinality()`` tells it if all epochs have as many: under ``policy="best_fit"`` or
-      ``shuffle=False``, and not while a state that was loaded still makes one epoch shorter. Else it is unknown, and Keras runs
-      each epoch to its end, which is the same on every rank. ``steps`` always tells that of the epoch under way.
+    * **Number of batches.** ``cardinality()`` and ``steps`` tell it of the epoch under way. All epochs have as many under
+      ``policy="best_fit"`` or ``shuffle=False``, but for one that a loaded state left a part of. Where they have not, call
+      ``Model.fit`` for one epoch at a time, ``fit(data, initial_epoch=data.epoch, epochs=data.epoch + 1)``: Keras runs no epoch
+      longer than the first of a call, and a loop that is left early begins again, with a warning in the log.
     * **State.** :meth:`~BLoadDataset.state_dict` counts a batch as done when it is given out, so iterate over this data set
       itself; it reads ahead by itself. What ``map()`` would do to a batch can be done to samples; ``dataset`` may be a function.
     * **Errors** of samples end the iteration as ``tf.errors.InvalidArgumentError`` or ``UnknownError``, with the text of this

@@ -48,19 +48,20 @@ def pipeline(
 
     signature = (tf.TensorSpec([3], tf.int64), tf.TensorSpec([3, *form], tf.int32))
     batches = tf.data.Dataset.from_generator(entries, output_signature=signature)
-    batches = batches.map(_reader(batcher), num_parallel_calls=reading.num_parallel_calls, deterministic=True)
+    plain = tf.autograph.experimental.do_not_convert  # there is nothing in them for AutoGraph
+    batches = batches.map(plain(_reader(batcher)), num_parallel_calls=reading.num_parallel_calls, deterministic=True)
     batches = batches.prefetch(reading.prefetch) if reading.prefetch else batches
 
     def noted(place: Any, batch: BLoadBatch) -> Any:
         done = tf.numpy_function(lambda found: _noted(note, found), [place], tf.int64)
         with tf.control_dependencies([done]):
-            return tf.nest.map_structure(tf.identity, shape(batch))
+            return tf.nest.map_structure(lambda x: None if x is None else tf.identity(x), shape(batch))
 
     options = tf.data.Options()
     options.deterministic = True
     options.experimental_optimization.inject_prefetch = False  # it would take batches before they are asked for
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF  # ranks have their shares
-    return batches.map(noted).with_options(options)
+    return batches.map(plain(noted)).with_options(options)
 
 
 def _reader(batcher: Batcher) -> Callable[[Any, Any], Any]:
