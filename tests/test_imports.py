@@ -12,7 +12,14 @@ import hvd_adaptive
 
 FRAMEWORKS = {"torch", "tensorflow", "horovod", "mpi4py", "keras", "tf_keras"}
 PACKAGE = Path(hvd_adaptive.__file__).parent
-BINDINGS = ("hvd_adaptive.torch", "hvd_adaptive.tensorflow", "hvd_adaptive.ops.torch_ops", "hvd_adaptive.ops.tensorflow_ops")
+BINDINGS = (
+    "hvd_adaptive.binding",
+    "hvd_adaptive.torch",
+    "hvd_adaptive.tensorflow",
+    "hvd_adaptive.keras",
+    "hvd_adaptive.ops.torch_ops",
+    "hvd_adaptive.ops.tensorflow_ops",
+)
 
 
 def core_modules():
@@ -43,6 +50,18 @@ def test_the_whole_core_loads_no_framework():
     modules = list(core_modules())
     assert {"hvd_adaptive", "hvd_adaptive.engine", "hvd_adaptive.ops.numpy_ops", "hvd_adaptive.compress.topk"} <= set(modules)
     assert frameworks_loaded_by(*modules) == set()
+
+
+@pytest.mark.parametrize(
+    ("module", "others"),
+    [
+        ("hvd_adaptive.binding.compression", {"torch", "tensorflow"}),
+        ("hvd_adaptive.torch", {"tensorflow"}),
+        ("hvd_adaptive.tensorflow", {"torch"}),
+    ],
+)
+def test_no_binding_loads_the_others_framework(module, others):
+    assert not frameworks_loaded_by(module) & others
 
 
 def test_this_check_can_fail():
