@@ -1,6 +1,6 @@
 """Gradient compression for stock Horovod: layer-wise and entire-model, under one ``compression=`` object.
 
-The frameworks' bindings are ``hvd_adaptive.torch`` and, later, ``hvd_adaptive.tensorflow``; this module imports neither.
+The frameworks' bindings are ``hvd_adaptive.torch`` and ``hvd_adaptive.tensorflow``; this module imports neither.
 """
 
 from importlib.metadata import version

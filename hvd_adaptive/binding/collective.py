@@ -1,7 +1,7 @@
 """The ranks of a Horovod process set, whichever framework reduces among them."""
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, TypeVar
 
 from horovod.common.process_sets import ProcessSet
 
@@ -48,3 +48,20 @@ class RankSet(ABC):
 
     @abstractmethod
     def wait(self, handle: Any) -> Array: ...
+
+
+T = TypeVar("T", bound=RankSet)
+
+
+def joined(collective: T, owner: str) -> T:
+    """``collective``, of which this rank must be a member.
+
+    Raises:
+        ConfigError: if it is none.
+    """
+    if not collective.member:
+        raise ConfigError(
+            f"{owner}: rank {collective.world_rank} is not in its process set, which holds ranks {collective.ranks}; call it on "
+            "those only"
+        )
+    return collective

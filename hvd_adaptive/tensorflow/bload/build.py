@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from hvd_adaptive import checks
+from hvd_adaptive.binding.collective import joined
 from hvd_adaptive.bload.bounds import most_sequences
 from hvd_adaptive.bload.epoch import Epoch, Options
 from hvd_adaptive.bload.layout import Limit
@@ -17,7 +18,7 @@ from hvd_adaptive.errors import ConfigError
 from hvd_adaptive.tensorflow.bload.batch import Batcher, BLoadBatch, Form
 from hvd_adaptive.tensorflow.bload.course import Course
 from hvd_adaptive.tensorflow.bload.pipeline import Reading, pipeline
-from hvd_adaptive.tensorflow.bload.ranks import Ranks
+from hvd_adaptive.tensorflow.collective import HorovodCollective
 
 _OWNER = "bload_dataset"
 _FOR_KERAS = ("data", "valid", "starts", "position_ids", "segment_ids")
@@ -76,10 +77,11 @@ def build(arguments: Arguments, process_set: Any) -> tuple[Course, Callable[[Cal
         SourceError: on every rank, if the first sample could not be read on some.
         AgreementError: on every rank, unless all were given the same.
     """
-    ranks = Ranks(process_set, _OWNER)
-    name = f"hvd_adaptive.{ranks.number}.dataset"
-    meeting = Meeting(_OWNER, ranks.ranks, lambda own: ranks.gather(own, f"{name}.handshake"))
-    described: dict[str, Any] = {"number": _built[ranks.number]}
+    ranks = joined(HorovodCollective(process_set), _OWNER)
+    number = int(process_set.process_set_id)
+    name = f"hvd_adaptive.{number}.dataset"
+    meeting = Meeting(_OWNER, ranks.ranks, lambda own: ranks.wait(ranks.start("gather", own, f"{name}.handshake")))
+    described: dict[str, Any] = {"number": _built[number]}
     checked, error = None, None
     try:
         checked = _check(arguments)
@@ -88,10 +90,10 @@ def build(arguments: Arguments, process_set: Any) -> tuple[Course, Callable[[Cal
         error = caught
     said = meeting.tell(described, error)
     # Horovod gives the number of a removed process set to the next one, whose ranks may have counted differently.
-    _built[ranks.number] = max(words.pop("number") for words in said) + 1
+    _built[number] = max(words.pop("number") for words in said) + 1
     meeting.compare(said, "give every rank the same")
     assert checked is not None  # noqa: S101 - else there was an error, which all ranks have raised
-    course = Course(checked.epoch, ranks, checked.batch_size, f"{name}.{_built[ranks.number]}")
+    course = Course(checked.epoch, ranks, checked.batch_size, f"{name}.{_built[number]}")
     shape = functools.partial(_for_keras, checked.keras_inputs, ranks.size) if checked.keras_inputs else _unchanged
     return course, lambda iterations: pipeline(iterations, checked.batcher, course.note, shape, arguments.reading)
 

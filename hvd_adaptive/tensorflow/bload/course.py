@@ -12,7 +12,7 @@ from hvd_adaptive.bload.epoch import Epoch
 from hvd_adaptive.control.agreement import agree
 from hvd_adaptive.errors import ConfigError
 from hvd_adaptive.ops.numpy_ops import NumpyOps
-from hvd_adaptive.tensorflow.bload.ranks import Ranks
+from hvd_adaptive.tensorflow.collective import HorovodCollective
 
 logger = logging.getLogger("hvd_adaptive")
 
@@ -47,7 +47,7 @@ class Course:
         name: names the collectives; the same on every rank.
     """
 
-    def __init__(self, epoch: Epoch, ranks: Ranks, batch_size: int, name: str) -> None:
+    def __init__(self, epoch: Epoch, ranks: HorovodCollective, batch_size: int, name: str) -> None:
         self._ranks, self._batch_size, self._name = ranks, batch_size, name
         self._lock = threading.RLock()
         self._agreeing = threading.Lock()  # collectives of one name come one after the other

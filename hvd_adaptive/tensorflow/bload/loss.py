@@ -6,8 +6,9 @@ import horovod.tensorflow as hvd
 import tensorflow as tf
 
 from hvd_adaptive import checks
+from hvd_adaptive.binding.collective import joined
 from hvd_adaptive.errors import ConfigError
-from hvd_adaptive.tensorflow.bload.ranks import Ranks
+from hvd_adaptive.tensorflow.collective import HorovodCollective
 
 
 def valid_mean(losses: Any, valid: Any, process_set: Any = hvd.global_process_set, total: Any = None) -> Any:
@@ -33,13 +34,15 @@ def valid_mean(losses: Any, valid: Any, process_set: Any = hvd.global_process_se
             f"valid_mean: valid must be a bool of the losses' shape {losses.shape}, got {valid.dtype.name} of {valid.shape}; "
             "reduce the losses to one for each element, or expand valid"
         )
-    ranks = Ranks(process_set, "valid_mean")
+    ranks = joined(HorovodCollective(process_set), "valid_mean")
     # Chosen, not multiplied: the loss of padding may be infinite, and 0 times that is NaN.
     chosen = tf.where(valid, losses, tf.zeros((), losses.dtype))
     own = tf.reduce_sum(tf.cast(chosen, tf.float32) if losses.dtype.size < 4 else chosen)
     if total is None:
         count = tf.math.count_nonzero(valid)
-        total = hvd.allreduce(count, op=hvd.Sum, name=f"hvd_adaptive.bload.valid.{ranks.number}", process_set=process_set)
+        total = hvd.allreduce(
+            count, op=hvd.Sum, name=f"hvd_adaptive.bload.valid.{process_set.process_set_id}", process_set=process_set
+        )
     elif not tf.is_tensor(total):
         total = checks.count("valid_mean", "total", total, 2**62, "of all ranks", least=0)
     elif not total.dtype.is_integer or total.shape.rank != 0:

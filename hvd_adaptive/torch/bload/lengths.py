@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from hvd_adaptive import checks
+from hvd_adaptive.binding.collective import joined
 from hvd_adaptive.binding.gather_now import communicator, mpi_works
 from hvd_adaptive.bload import cache as files
 from hvd_adaptive.bload.draws import I32
@@ -17,7 +18,7 @@ from hvd_adaptive.bload.lengths import MOST, read_one
 from hvd_adaptive.bload.packed import measured
 from hvd_adaptive.errors import ConfigError, HvdAdaptiveError, SourceError
 from hvd_adaptive.progress import shown
-from hvd_adaptive.torch.bload.meeting import Meeting, joined
+from hvd_adaptive.torch.bload.meeting import Meeting
 from hvd_adaptive.torch.collective import HorovodCollective
 
 T = TypeVar("T")
@@ -64,7 +65,7 @@ def gather_lengths(
         SourceError: on every rank, if the data set or ``length_fn`` raised on some.
         AgreementError: on every rank, if their data sets are not of one size.
     """
-    collective = joined(process_set, "gather_lengths")
+    collective = joined(HorovodCollective(process_set), "gather_lengths")
     meeting = Meeting(collective, "gather_lengths", f"hvd_adaptive.{collective.process_set.process_set_id}.lengths")
     task = _Task(dataset, length_fn, cache, key)
     known, error = _tried(lambda: task.prepare(collective.rank))

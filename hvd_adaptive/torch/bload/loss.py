@@ -4,8 +4,9 @@ import horovod.torch as hvd
 import torch
 
 from hvd_adaptive import checks
+from hvd_adaptive.binding.collective import joined
 from hvd_adaptive.errors import ConfigError
-from hvd_adaptive.torch.bload.meeting import joined
+from hvd_adaptive.torch.collective import HorovodCollective
 
 
 def valid_mean(
@@ -38,7 +39,7 @@ def valid_mean(
         )
     # Chosen, not multiplied: the loss of padding may be infinite, and 0 times that is NaN.
     own = torch.where(valid, losses, 0).sum(dtype=torch.promote_types(losses.dtype, torch.float32))
-    collective = joined(process_set, "valid_mean")
+    collective = joined(HorovodCollective(process_set), "valid_mean")
     if total is not None:
         return own * (collective.size / max(1, checks.count("valid_mean", "total", total, 2**62, "of all ranks", least=0)))
     name = f"hvd_adaptive.bload.valid.{process_set.process_set_id}"

@@ -6,6 +6,7 @@ from typing import Any
 import horovod.torch as hvd
 
 from hvd_adaptive import checks
+from hvd_adaptive.binding.collective import joined
 from hvd_adaptive.bload.blocks import Block, Blocks
 from hvd_adaptive.bload.dealt import Dealt, deal
 from hvd_adaptive.bload.draws import I64
@@ -13,7 +14,6 @@ from hvd_adaptive.bload.epoch import Epoch, Options
 from hvd_adaptive.control.agreement import agree
 from hvd_adaptive.errors import ConfigError
 from hvd_adaptive.ops.torch_ops import TorchOps
-from hvd_adaptive.torch.bload.meeting import joined
 from hvd_adaptive.torch.collective import HorovodCollective
 
 
@@ -173,7 +173,7 @@ class BLoadSampler(hvd.elastic.ElasticSampler):  # type: ignore[misc]  # Horovod
         Raises:
             ConfigError: if this rank is not in the process set.
         """
-        collective = joined(self.process_set, "BLoadSampler")
+        collective = joined(HorovodCollective(self.process_set), "BLoadSampler")
         epoch = self._epoch if self._size is None else self._left()
         self._dealt = deal(epoch, collective.rank, collective.size, self.batch_size)
         self._epoch, self._shard, self._done = self._dealt

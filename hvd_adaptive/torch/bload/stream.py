@@ -12,10 +12,11 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from hvd_adaptive import checks
+from hvd_adaptive.binding.collective import joined
 from hvd_adaptive.bload import Batches, OpenBlocks, Report, StreamStats, Window, next_window
 from hvd_adaptive.bload.packed import Packed, cut
 from hvd_adaptive.errors import ConfigError, SourceError
-from hvd_adaptive.torch.bload.meeting import Meeting, joined
+from hvd_adaptive.torch.bload.meeting import Meeting
 from hvd_adaptive.torch.bload.reader import Reader
 from hvd_adaptive.torch.collective import HorovodCollective
 
@@ -80,7 +81,7 @@ class BLoadStream(IterableDataset[list[Packed]]):
             "max_sequences_per_block": max_sequences_per_block,
         }
         self._batch_size, self._window = batch_size, window
-        collective = joined(process_set, "BLoadStream")
+        collective = joined(HorovodCollective(process_set), "BLoadStream")
         self._rank = collective.rank
         self._meeting = self._meet(collective)
         self._loops = 0
