@@ -136,7 +136,7 @@ def fitted(policy: str, at_once: bool, left: bool = False) -> Any:
     for epoch in [0] if at_once else range(4):
         until = 4 if at_once else epoch + 1
         model.fit(data, initial_epoch=epoch, epochs=until, verbose=0, shuffle=False, callbacks=[seen])
-    return model.given, seen.steps, seen.epochs, seen.cuts, data.epoch
+    return [list(targets) for targets in model.given], seen.steps, seen.epochs, seen.cuts, data.epoch
 
 
 @pytest.mark.parametrize(
