@@ -107,7 +107,7 @@ class RankPool:
                 raise RankError(message, {})
             for connection in ready:
                 answers[self._connections.index(connection)] = self._receive(connection)
-        return [answers[rank] for rank in range(self.size)]
+        return [self._read(answers[rank]) for rank in range(self.size)]  # when all are in, for what cannot be read raises
 
     def close(self) -> None:
         """End the ranks."""
@@ -165,9 +165,14 @@ class RankPool:
 
     def _receive(self, connection: Connection) -> Any:
         try:
-            succeeded, answer = cloudpickle.loads(connection.recv_bytes())
+            return connection.recv_bytes()
         except EOFError:
             return RankError(f"the rank died\n{self._tail()}", {})
+
+    def _read(self, received: bytes | RankError) -> Any:
+        if isinstance(received, RankError):
+            return received
+        succeeded, answer = cloudpickle.loads(received)
         if succeeded:
             return answer
         error, text = answer
