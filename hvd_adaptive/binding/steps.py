@@ -5,10 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hvd_adaptive.binding import token
+from hvd_adaptive.binding.decisions import Decisions
 from hvd_adaptive.binding.memories import Memories, Storage
 from hvd_adaptive.binding.step import Place, Step
-from hvd_adaptive.control import DENSE, Decision
-from hvd_adaptive.engine import UNSTEERED, Engine, Flight, Ready
+from hvd_adaptive.control import DENSE
+from hvd_adaptive.engine import Engine, Flight, Ready
 from hvd_adaptive.errors import ConfigError
 from hvd_adaptive.feedback import Gradients
 from hvd_adaptive.monitor import Meter
@@ -45,11 +46,7 @@ class Steps:
         self._meter = meter
         self._lends = lends
         self.memories = Memories(plans, storage)
-        self._widened = {
-            number for number, plan in enumerate(plans) if any(slot.parameter.dtype == "bfloat16" for slot in plan.unit.slots)
-        }
-        """Units with gradients of a dtype that Horovod cannot reduce."""
-        self._decided: dict[int, tuple[float, UnitPlan]] = {}
+        self._decisions = Decisions(plans, steering, self.memories, lends=lends)
         self.restart()
 
     def restart(self) -> None:
@@ -105,27 +102,7 @@ class Steps:
         waits = self._steering is not None and self._steering.waits
         for number, plan in enumerate(self.plans):
             if plan.dense or not waits:
-                self._decide(number)
-
-    def _decide(self, number: int) -> None:
-        """Set the plan of a unit for this step."""
-        plan = self.plans[number]
-        if self._steering is not None and not plan.dense:
-            decision, before = self._decision(number), self._decided.get(number)
-            if before is None or before[0] != decision.factor:
-                self._decided[number] = decision.factor, plan.at(decision.factor)
-            plan = self._decided[number][1]
-            dense = decision.factor == DENSE and self._steering.wanted(number) is None and self.memories.is_empty(number)
-            bare = self._lends and dense
-        else:
-            bare = plan.untouched
-        self.current.plans[number] = plan
-        if bare and number not in self._widened and number not in self.current.ready:
-            self.current.bare.add(number)
-
-    def _decision(self, number: int) -> Decision:
-        decision = None if self._steering is None else self._steering.decision(number)
-        return decision or UNSTEERED
+                self._decisions.make(number, self.current)
 
     def rides(self, place: Place) -> bool:
         """True if Horovod's own allreduce carries the payload."""
@@ -192,7 +169,7 @@ class Steps:
     def _launch(self, number: int, ready: Ready) -> Flight | None:
         """Start a unit; returns it if its payload must ride."""
         plan = self.current.plans[number]
-        flight = self._engine.launch(plan, ready, self._decision(number))
+        flight = self._engine.launch(plan, ready, self._decisions.of(number))
         if self._lends and plan.rides and number not in self.current.ready:
             return flight
         self._engine.send(flight)
@@ -206,7 +183,7 @@ class Steps:
             self._steering.agree(self.done)
         with self._meter.time("compress"):
             for number, ready in self.current.ready.items():
-                self._decide(number)
+                self._decisions.make(number, self.current)
                 self._launch(number, ready)
 
     def all_sent(self) -> None:
@@ -224,7 +201,7 @@ class Steps:
         plan, returned = self.plans[place.unit], self.current.untouched[place.unit]
         returned.append(averaged)
         if len(returned) == len(plan.unit.slots):
-            self._engine.count_untouched(plan, self.done, returned, self._decision(place.unit))
+            self._engine.count_untouched(plan, self.done, returned, self._decisions.of(place.unit))
         return averaged
 
     def give(self, place: Place, weight: float, *, alone: bool = False) -> Array:
@@ -248,7 +225,7 @@ class Steps:
         mean: Array
         mean, memory = self._engine.settle(flight, self.memories[number], weight)
         healthy = flight.outcome is not None and flight.outcome.mean is not None
-        dense = self._steering is not None and self._decision(number).factor == DENSE
+        dense = self._steering is not None and self._decisions.of(number).factor == DENSE
         self.memories.settle(number, memory, emptied=dense and healthy)
         return mean
 
