@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from examples import assert_compressed, assert_ends_with_a_sentence, results
+from example_runs import assert_compressed, assert_ends_with_a_sentence, results
 
 SCRIPT = "keras_fashion_mnist.py"
 pytestmark = pytest.mark.timeout(300)  # each test launches ranks anew, which takes seconds, and far more on a busy machine

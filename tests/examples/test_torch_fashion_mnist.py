@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from examples import assert_compressed, assert_ends_with_a_sentence, results, run_example
+from example_runs import assert_compressed, assert_ends_with_a_sentence, results, run_example
 
 SCRIPT = "torch_fashion_mnist.py"
 pytestmark = pytest.mark.timeout(300)  # each test launches ranks anew, which takes seconds, and far more on a busy machine
