@@ -7,17 +7,14 @@ Lines marked with (*) are all that compression adds to a Horovod script.
 """
 
 import argparse
-import contextlib
-import inspect
-import json
 import sys
 import time
 from pathlib import Path
 
 import fashion_mnist
 import horovod.torch as hvd
+import settings
 import torch
-from report import print_table
 from torch import nn
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, TensorDataset
 
@@ -27,29 +24,9 @@ from hvd_adaptive.progress import shown
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--compressor", default="topk", choices=hvd_adaptive.compress.NAMES, help="method (default: topk)")
-    parser.add_argument("--factor", type=float, default=100.0, help="if the method has one (default: 100, which keeps 1 %%)")
-    parser.add_argument(
-        "--option",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="of the method, such as levels=7, unbiased=true, norm=max",
-    )
-    parser.add_argument("--scope", default="entire-model", choices=hva.SCOPES, help="what is compressed together")
-    parser.add_argument("--exchange", default="auto", help="auto, or one that is legal for the compressor")
-    parser.add_argument("--dense", action="store_true", help="stock Horovod without compression")
-    parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--batch-size", type=int, default=64, help="per rank")
-    parser.add_argument("--lr", type=float, default=0.02, help="per rank; it is multiplied with the number of ranks")
-    parser.add_argument("--momentum", type=float, help="of the optimizer (default: 0.9, and 0 for dgc, which brings its own)")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--limit", type=int, help="train on the first so many images only")
-    parser.add_argument("--data", type=Path, default=fashion_mnist.FOLDER, help="folder of the data set")
+    parser = settings.parser(__doc__, hva.SCOPES)
     parser.add_argument("--checkpoint", type=Path, help="folder to save to after each epoch")
     parser.add_argument("--resume", action="store_true", help="continue from --checkpoint if it holds one")
-    parser.add_argument("--json", type=Path, help="file to write the results to")
     return parser.parse_args()
 
 
@@ -62,15 +39,9 @@ def build_model() -> nn.Module:
 
 
 def build_compression(args: argparse.Namespace, model: nn.Module) -> hva.TorchCompression:  # (*)
-    has_factor = "factor" in inspect.signature(hvd_adaptive.compress.NAMES[args.compressor]).parameters
-    options = {"factor": args.factor} if has_factor else {}
-    for option in args.option:
-        name, _, value = option.partition("=")
-        with contextlib.suppress(json.JSONDecodeError):  # what is no number and no boolean stays text
-            value = json.loads(value)
-        options[name] = value
-    compressor = hvd_adaptive.compressor(args.compressor, **options)
-    return hva.compression(args.scope, model.named_parameters(), compressor, exchange=args.exchange, seed=args.seed)
+    return hva.compression(
+        args.scope, model.named_parameters(), settings.compressor(args), exchange=args.exchange, seed=args.seed
+    )
 
 
 def load_data(args: argparse.Namespace, part: str) -> TensorDataset:
@@ -141,8 +112,7 @@ def train(args: argparse.Namespace) -> None:
     hvd.init()
     torch.manual_seed(args.seed)
     model = build_model()
-    momentum = args.momentum if args.momentum is not None else 0.0 if args.compressor == "dgc" and not args.dense else 0.9
-    inner = torch.optim.SGD(model.parameters(), lr=args.lr * hvd.size(), momentum=momentum)
+    inner = torch.optim.SGD(model.parameters(), lr=args.lr * hvd.size(), momentum=settings.momentum(args))
     compression = None if args.dense else build_compression(args, model)  # (*)
     optimizer = hvd.DistributedOptimizer(
         inner,
@@ -157,8 +127,7 @@ def train(args: argparse.Namespace) -> None:
     dataset, test = load_data(args, "train"), load_data(args, "t10k")
     sampler = DistributedSampler(dataset, hvd.size(), hvd.rank(), seed=args.seed, drop_last=True)
     loader = DataLoader(dataset, batch_size=None, sampler=BatchSampler(sampler, args.batch_size, drop_last=True))
-    if not len(loader):
-        sys.exit(f"error: {len(dataset)} images are less than one batch of {args.batch_size} for each of {hvd.size()} ranks")
+    settings.steps_of(len(dataset), hvd.size(), args)
     steps, seconds, quality = 0, 0.0, accuracy(model, test) if first_epoch >= args.epochs else 0.0
     for epoch in range(first_epoch, args.epochs):
         sampler.set_epoch(epoch)
@@ -177,19 +146,8 @@ def train(args: argparse.Namespace) -> None:
 
     bytes_dense = steps * sum(p.nbytes for p in model.parameters()) if hvd.size() > 1 else 0
     stats = None if compression is None else compression.stats()  # (*)
-    results = {
-        "test_accuracy": round(quality, 4),
-        "steps_per_second": round(steps / seconds, 2) if steps else 0.0,
-        "bytes_sent": bytes_dense if stats is None else stats.bytes_sent,
-        "bytes_dense": bytes_dense,
-        "ranks": hvd.size(),
-        "factor": round(stats.elements_dense / stats.elements_sent, 1) if stats and stats.elements_sent else 1.0,
-    }
     if hvd.rank() == 0:
-        print_table(results)
-        if args.json:
-            args.json.parent.mkdir(parents=True, exist_ok=True)
-            args.json.write_text(json.dumps(results, indent=2) + "\n")
+        settings.finish(args, quality, steps / seconds if steps else 0.0, bytes_dense, hvd.size(), stats)
     hvd.shutdown()
 
 

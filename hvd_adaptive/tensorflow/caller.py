@@ -47,11 +47,7 @@ def current(tensor: tf.Tensor) -> Call:
         UnsupportedError: under XLA.
     """
     frames = list(_frames())
-    if any(getattr(frame.f_locals.get("self"), "_jit_compile", None) for frame in frames):
-        raise UnsupportedError(
-            "XLA compiles this function, and neither Horovod's collectives nor this package run within it: use "
-            "tf.function(jit_compile=False) and model.compile(jit_compile=False)"
-        )
+    check_compiler()
     whole = _innermost([frame for frame in frames if isinstance(frame.f_locals.get("vars"), list | tuple)], "grads", tensor)
     if tf.executing_eagerly() or whole is None:
         raise ConfigError(
@@ -66,6 +62,19 @@ def current(tensor: tf.Tensor) -> Call:
         tensors=[tensor] if group is None else list(group["tensor_list"]),
         op=reducing.get("op"),
     )
+
+
+def check_compiler() -> None:
+    """Refuse to be traced for XLA.
+
+    Raises:
+        UnsupportedError: if XLA is to compile what is being traced.
+    """
+    if any(getattr(frame.f_locals.get("self"), "_jit_compile", None) for frame in _frames()):
+        raise UnsupportedError(
+            "XLA compiles this function, and neither Horovod's collectives nor this package run within it: use "
+            "tf.function(jit_compile=False) and model.compile(jit_compile=False)"
+        )
 
 
 def reduced(tensor: tf.Tensor) -> list[tf.Tensor]:

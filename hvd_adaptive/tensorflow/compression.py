@@ -81,6 +81,15 @@ class TensorFlowCompression(Hooks, Compression, tf.train.experimental.PythonStat
             )
         _latest[key] = weakref.ref(self), row
 
+    @property
+    def process_set(self) -> hvd.ProcessSet:
+        """Whose ranks the object speaks to."""
+        return self._collective.process_set
+
+    def excludes(self, variable: tf.Variable) -> bool:
+        """True if ``exclude=`` names the variable, whose gradient may then be sparse."""
+        return any(self._variables[name] is variable for name in self._excluded)
+
     def serialize(self) -> bytes:
         """Called by ``tf.train.Checkpoint``: :meth:`state_dict` as bytes."""
         return checkpoint.packed(self.state_dict())
