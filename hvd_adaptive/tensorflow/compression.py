@@ -26,6 +26,10 @@ _latest: "dict[int, tuple[weakref.ref[TensorFlowCompression], int]]" = {}
 """The latest object by the id of its first variable, and how many before it, in a row, did one step each."""
 
 
+_IN_A_ROW = 4
+"""As many are no experiment any more."""
+
+
 class TensorFlowCompression(Hooks, Compression, tf.train.experimental.PythonState):  # type: ignore[misc]  # untyped
     """Base of :class:`LayerWise`, :class:`EntireModel` and :class:`Bucketed`: pass an instance as ``compression=``.
 
@@ -74,9 +78,9 @@ class TensorFlowCompression(Hooks, Compression, tf.train.experimental.PythonStat
         reference, row = _latest.get(key, (lambda: None, 0))
         before = reference()
         row = row + 1 if before is not None and before.stats().steps == 1 else 0
-        if row >= 2:
+        if row >= _IN_A_ROW:
             raise ConfigError(
-                "this is the third compression object for the same variables, and those before did one step each, so what they "
+                f"this is one more compression object for the same variables, and the {row} before did one step each, so what they "
                 "held back is lost; build one before training, and use it in every step"
             )
         _latest[key] = weakref.ref(self), row

@@ -39,7 +39,7 @@ def within_the_step() -> Any:
 
 def in_every_step() -> Any:
     variables = model()
-    for number in range(4):
+    for number in range(6):
         train(stepping(variables, hva.EntireModel(variables, TopK(10)), traced=False, groups=1), 1, first=number)
 
 
@@ -93,7 +93,10 @@ CASES = {
     "other variables": (lambda: with_other_variables(0, 1), ["of which this compression object knows nothing"]),
     "more variables than the tape": (with_too_many, ["does not get '5.more'", "from the same variables"]),
     "built within the step": (within_the_step, ["built within a tf.function", "build one before training"]),
-    "built in every eager step": (in_every_step, ["the third compression object for the same variables", "one step each"]),
+    "built in every eager step": (
+        in_every_step,
+        ["one more compression object for the same variables", "the 4 before did one step each"],
+    ),
     "under XLA": (compiled, ["XLA compiles this function", "jit_compile=False"]),
     "hvd.allreduce": (allreduced, ["serves hvd.DistributedGradientTape", "cannot be passed to hvd.allreduce"]),
     "Adasum": (summed_by_adasum, ["op=hvd.Adasum combines whole updates", "op=hvd.Average"]),
