@@ -80,8 +80,8 @@ class TensorFlowCompression(Hooks, Compression, tf.train.experimental.PythonStat
         row = row + 1 if before is not None and before.stats().steps == 1 else 0
         if row >= _IN_A_ROW:
             raise ConfigError(
-                f"this is one more compression object for the same variables, and the {row} before did one step each, so what they "
-                "held back is lost; build one before training, and use it in every step"
+                f"this is one more compression object for the same variables, and the {row} before did one step each, so what "
+                "they held back is lost; build one before training, and use it in every step"
             )
         _latest[key] = weakref.ref(self), row
 
