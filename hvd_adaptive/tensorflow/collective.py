@@ -75,9 +75,9 @@ def _check_threads() -> None:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     if (tf.config.threading.get_inter_op_parallelism_threads() or cores) == 1:
         raise ConfigError(
-            "TensorFlow has one thread for operations (one core, or inter_op_parallelism_threads=1), and the first step would wait "
-            "for itself forever; call tf.config.threading.set_inter_op_parallelism_threads(2) at the start of the program. mpirun "
-            "binds each rank to one core unless it gets --bind-to none"
+            "TensorFlow has one thread for operations (one core, or inter_op_parallelism_threads=1), and the first step would "
+            "wait for itself forever; call tf.config.threading.set_inter_op_parallelism_threads(2) at the start of the program. "
+            "mpirun binds each rank to one core unless it gets --bind-to none"
         )
 
 
