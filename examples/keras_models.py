@@ -18,6 +18,7 @@ def start(args: argparse.Namespace) -> None:
     hvd.init()
     threads = int(os.environ.get("OMP_NUM_THREADS", "1"))  # ranks share the cores of a machine
     tf.config.threading.set_intra_op_parallelism_threads(threads)
+    tf.config.threading.set_inter_op_parallelism_threads(2)  # a step waits in one for what runs in the other
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:
         tf.config.set_visible_devices(gpus[hvd.local_rank() % len(gpus)], "GPU")

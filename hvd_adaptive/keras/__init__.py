@@ -9,7 +9,7 @@ compression = hva.EntireModel(model.trainable_variables, TopK(factor=100))
 model.compile(hvk.DistributedOptimizer(optimizer, compression=compression), loss)
 model.fit(x, y, callbacks=[hvk.BroadcastGlobalVariablesCallback(), hvk.MetricAverageCallback()])
 
-Under Keras 3 stock Horovod's own DistributedOptimizer never reduces gradients, and ranks drift apart: see docs/decisions/014.
+Under Keras 3 stock Horovod's own DistributedOptimizer never reduces gradients, and ranks drift apart: see docs/decisions/015.
 """
 
 from hvd_adaptive.keras.callbacks import BroadcastGlobalVariablesCallback, LearningRateWarmupCallback, MetricAverageCallback

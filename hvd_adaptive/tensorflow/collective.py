@@ -5,6 +5,7 @@ In eager execution Horovod forgets the name it is given, and ranks whose collect
 data, so that each runs as a function with one named node.
 """
 
+import os
 import re
 import zlib
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import tensorflow as tf
 
 from hvd_adaptive.binding.collective import RankSet
 from hvd_adaptive.collective import Kind
+from hvd_adaptive.errors import ConfigError
 from hvd_adaptive.ops import Array
 from hvd_adaptive.ops.tensorflow_ops import TensorFlowOps
 from hvd_adaptive.tensorflow.threads import apart
@@ -29,11 +31,12 @@ class HorovodCollective(RankSet):
         process_set: a Horovod process set; all ranks by default.
 
     Raises:
-        ConfigError: if Horovod was not initialised, or the process set was not added to it.
+        ConfigError: if Horovod was not initialised, the process set was not added to it, or TensorFlow has one thread only.
     """
 
     def __init__(self, process_set: hvd.ProcessSet = hvd.global_process_set) -> None:
         super().__init__(hvd, process_set)
+        _check_threads()
         self._ops = TensorFlowOps()
         self._functions: dict[tuple[Kind, str, str], Callable[..., tf.Tensor]] = {}
 
@@ -65,6 +68,17 @@ class HorovodCollective(RankSet):
                 run, input_signature=signature, autograph=False
             ).get_concrete_function()
         return function
+
+
+def _check_threads() -> None:
+    """A step holds one of TensorFlow's threads while it waits for collectives, which need another."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    if (tf.config.threading.get_inter_op_parallelism_threads() or cores) == 1:
+        raise ConfigError(
+            "TensorFlow has one thread for operations (one core, or inter_op_parallelism_threads=1), and the first step would "
+            "wait for itself forever; call tf.config.threading.set_inter_op_parallelism_threads(2) at the start of the program. "
+            "mpirun binds each rank to one core unless it gets --bind-to none"
+        )
 
 
 def _node(name: str) -> str:

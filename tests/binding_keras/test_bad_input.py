@@ -132,3 +132,21 @@ except HvdAdaptiveError as error:
     for backend, said in (("tensorflow", "call hvd.init() first"), ("torch", "set KERAS_BACKEND=tensorflow before")):
         command = [sys.executable, "-c", script, backend]
         assert said in subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def test_one_thread_is_refused_where_it_would_wait_for_itself() -> None:
+    script = """
+import os
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+import horovod.tensorflow as hvd, tensorflow as tf, hvd_adaptive.tensorflow as hva
+from hvd_adaptive import ConfigError, TopK
+hvd.init()
+try:
+    hva.EntireModel([tf.Variable([1.0, 2.0])], TopK(2))
+except ConfigError as error:
+    print(error)
+"""
+    command = [sys.executable, "-c", script]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert "set_inter_op_parallelism_threads(2)" in said
+    assert "--bind-to none" in said
