@@ -1,7 +1,7 @@
 """What Horovod was about when it called ``compress`` or ``decompress``.
 
 It passes one tensor, and no word of which variable's gradient that is, nor of the others of the step; but its own functions know,
-and while TensorFlow traces them they are on the stack. Their arguments are read there: see docs/decisions/013.
+and while TensorFlow traces them they are on the stack. Their arguments are read there: see docs/decisions/014.
 """
 
 import sys

@@ -44,8 +44,8 @@ class HorovodCollective(RankSet):
         key = kind, name, self._ops.dtype(x)
         if key not in self._functions:
             self._functions[key] = self._function(kind, _node(name), key[2])
-        given = (x, splits) if kind == "alltoall" else (x,)
-        return apart(lambda: self._functions[key](*map(tf.constant, given)))
+        given = (tf.constant(x), tf.constant(splits)) if kind == "alltoall" else (tf.constant(x),)
+        return apart(self._functions[key], *given)
 
     def wait(self, handle: "Future[tf.Tensor]") -> Array:
         return self._ops.flatten(handle.result())

@@ -24,8 +24,6 @@ from hvd_adaptive.tensorflow.variables import checked, described
 
 _latest: "dict[int, tuple[weakref.ref[TensorFlowCompression], int]]" = {}
 """The latest object by the id of its first variable, and how many before it, in a row, did one step each."""
-
-
 _IN_A_ROW = 4
 """As many are no experiment any more."""
 

@@ -19,6 +19,7 @@ from hvd_adaptive.binding.collective import RankSet
 from hvd_adaptive.binding.step import Place
 from hvd_adaptive.binding.steps import Steps
 from hvd_adaptive.binding.token import Tokens
+from hvd_adaptive.monitor import Meter
 from hvd_adaptive.ops import Array, Ops
 from hvd_adaptive.tensorflow import caller
 from hvd_adaptive.tensorflow.threads import apart
@@ -53,6 +54,7 @@ class Hooks(HorovodCompressor):  # type: ignore[misc]  # untyped
     """The methods Horovod calls; whoever inherits them sets what they work with."""
 
     _collective: RankSet
+    _meter: Meter
     _ops: Ops
     _places: dict[str, Place]
     _steps: Steps
@@ -133,7 +135,9 @@ class Hooks(HorovodCompressor):  # type: ignore[misc]  # untyped
                 steps.take_unit(number, [self._gradient(slot.parameter.name, taken) for slot in steps.plans[number].unit.slots])
             if len(steps.current.arrived) == group.expected:
                 steps.all_sent()
-            return [np.array(self._tokens.make(name, lambda: steps.mark), group.dtype.as_numpy_dtype) for name in taken]
+            tokens = [np.array(self._tokens.make(name, lambda: steps.mark), group.dtype.as_numpy_dtype) for name in taken]
+            self._meter.add_bytes(sum(token.nbytes for token in tokens))
+            return tokens
 
     def _gradient(self, name: str, taken: dict[str, tf.Tensor]) -> Array:
         """The gradient of a variable, flat; zeros where the loss does not depend on it."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-from rank_pool import ONE_ORDER, RankPool
+from rank_pool import ONE_ORDER, RankPool, pools
 
 Ranks = Callable[[int], RankPool]
 
@@ -11,11 +11,4 @@ Ranks = Callable[[int], RankPool]
 @pytest.fixture(scope="session")
 def ranks() -> Iterator[Ranks]:
     """``ranks(n)``: a pool of n Horovod ranks, kept for the session, that add up in one order."""
-    pools: dict[int, RankPool] = {}
-
-    def pool(size: int) -> RankPool:
-        return pools.setdefault(size, RankPool(size, framework="tensorflow", environment=ONE_ORDER))
-
-    yield pool
-    for one in pools.values():
-        one.close()
+    yield from pools(ONE_ORDER, framework="tensorflow")

@@ -3,32 +3,21 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-from rank_pool import ONE_ORDER, RankPool
+from rank_pool import ONE_ORDER, RankPool, pools
 
 Ranks = Callable[[int], RankPool]
-
-
-def _pools(environment: dict[str, str]) -> Iterator[Ranks]:
-    pools: dict[int, RankPool] = {}
-
-    def pool(size: int) -> RankPool:
-        return pools.setdefault(size, RankPool(size, framework="tensorflow", environment=environment))
-
-    yield pool
-    for one in pools.values():
-        one.close()
 
 
 @pytest.fixture(scope="session")
 def ranks() -> Iterator[Ranks]:
     """``ranks(n)``: a pool of n Horovod ranks, kept for the whole session, because TensorFlow takes seconds to start."""
-    yield from _pools({})
+    yield from pools(framework="tensorflow")
 
 
 @pytest.fixture(scope="session")
 def ordered_ranks() -> Iterator[Ranks]:
     """As ``ranks``, but Horovod adds up ranks in one order, so that runs can be compared bit for bit."""
-    yield from _pools(ONE_ORDER)
+    yield from pools(ONE_ORDER, framework="tensorflow")
 
 
 @pytest.fixture(scope="module")

@@ -2,10 +2,16 @@
 
 from typing import Any
 
+import horovod.tensorflow as hvd
+import horovod.torch as hvd_torch
 import numpy as np
 import pytest
+import tensorflow as tf
+import torch
 from rank_pool import ONE_ORDER, RankPool
 
+import hvd_adaptive.tensorflow as hva
+import hvd_adaptive.torch as hva_torch
 from hvd_adaptive import GraVAC, Memory
 from hvd_adaptive.compress import Half, Identity, NaturalCompression, RandomK, Threshold, TopK
 
@@ -24,20 +30,15 @@ def gradients(rank: int, step: int) -> list[np.ndarray]:
 
 
 def over_torch() -> Any:
-    import horovod.torch as hvd  # noqa: PLC0415 - each framework only on its ranks
-    import torch  # noqa: PLC0415
-
-    import hvd_adaptive.torch as hva  # noqa: PLC0415
-
     found = []
     for scope, method, controller in CASES:
         named = [(f"{number}.p", torch.nn.Parameter(torch.zeros(shape))) for number, shape in enumerate(SHAPES)]
         memory = Memory()
-        compression = hva.compression(scope, named, method, controller=controller, monitor=memory, **OPTIONS[scope])
-        optimizer = hvd.DistributedOptimizer(torch.optim.SGD([p for _, p in named], 1.0), named, compression=compression)
+        compression = hva_torch.compression(scope, named, method, controller=controller, monitor=memory, **OPTIONS[scope])
+        optimizer = hvd_torch.DistributedOptimizer(torch.optim.SGD([p for _, p in named], 1.0), named, compression=compression)
         for step in range(STEPS):
             optimizer.zero_grad()
-            terms = zip(named, gradients(hvd.rank(), step), strict=True)
+            terms = zip(named, gradients(hvd_torch.rank(), step), strict=True)
             sum((p * torch.from_numpy(g)).sum() for (_, p), g in terms).backward()
             optimizer.step()
         kept = {unit: {n: a.numpy() for n, a in part.items()} for unit, part in compression.state_dict()["memory"].items()}
@@ -46,11 +47,6 @@ def over_torch() -> Any:
 
 
 def over_tensorflow() -> Any:
-    import horovod.tensorflow as hvd  # noqa: PLC0415
-    import tensorflow as tf  # noqa: PLC0415
-
-    import hvd_adaptive.tensorflow as hva  # noqa: PLC0415
-
     found = []
     for scope, method, controller in CASES:
         variables, memory = [tf.Variable(tf.zeros(shape), name="p") for shape in SHAPES], Memory()

@@ -1,8 +1,10 @@
 """What cannot work is refused on every rank, with the reason and what to write instead."""
 
+import importlib
 from typing import Any
 
 import horovod.tensorflow as hvd
+import keras
 import pytest
 import tensorflow as tf
 from taped import building, model, stepping, train
@@ -59,10 +61,6 @@ def summed_by_adasum() -> Any:
 
 
 def keras_3(module: str) -> Any:
-    import importlib  # noqa: PLC0415 - on the rank, where a module is chosen
-
-    import keras  # noqa: PLC0415 - only here
-
     dense = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
     compression = hva.EntireModel(dense.trainable_variables, TopK(10))
     importlib.import_module(module).DistributedOptimizer(keras.optimizers.SGD(), compression=compression)

@@ -70,7 +70,7 @@ def test_a_checkpointed_run_goes_on_bit_for_bit(ordered_ranks: Any, tmp_path: Pa
             found.append((flat(variables).tobytes() == flat(others).tobytes(), other.stats().steps, other.state_dict()["steps"]))
         return found
 
-    for on_one in ordered_ranks(2).run(on_rank, seconds=100):
+    for on_one in ordered_ranks(2).run(on_rank, seconds=100):  # ten functions are traced, and run 45 steps
         for case, (same, steps, done) in zip(KEEPING, on_one, strict=True):
             assert same, case
             assert (steps, done) == (30, 30), case
@@ -123,6 +123,7 @@ def test_gradients_that_are_not_finite_are_told_and_kept_out(ranks: Any) -> None
                 bad[7] = np.nan if hvd.rank() == 1 else bad[7]
                 gradient = step(tf.constant(bad))[0].numpy()
                 after = compression.state_dict()["memory"]
+                # The gradient was added and taken out again, which rounds.
                 same = all(np.allclose(before[u]["residual"], after[u]["residual"], rtol=0, atol=1e-6) for u in before)
                 found.append((bool(np.isnan(gradient[7])), same, compression.stats().nonfinite_steps))
         return found

@@ -66,7 +66,10 @@ def test_variables_without_a_gradient_are_left_alone(ranks: Any) -> None:
             received = [np.zeros(30), None, np.zeros(50)]
             for step in range(4):
                 x = np.random.default_rng([step, hvd.rank()]).standard_normal(50).astype(np.float32)
-                loss = lambda x=x, v=variables: tf.reduce_sum(v[0] * x[:30]) + tf.reduce_sum(v[2] * x)  # noqa: E731 - short
+
+                def loss(x: Any = x, v: Any = variables) -> Any:
+                    return tf.reduce_sum(v[0] * x[:30]) + tf.reduce_sum(v[2] * x)
+
                 first, none, last = gradient_of(loss, variables, compression, groups=groups)
                 received = [received[0] + first, none, received[2] + last]
             state = compression.state_dict()["memory"]
@@ -88,6 +91,19 @@ def test_variables_without_a_gradient_are_left_alone(ranks: Any) -> None:
         # sent + residual is what came: float32 rounds the sums of four steps
         np.testing.assert_allclose(first + left[:30], whole[:30], rtol=0, atol=1e-5)
         np.testing.assert_allclose(last + left[70:], whole, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("scope", "groups"), [("entire-model", 1), ("layer-wise", None)])
+def test_the_bytes_told_are_those_of_payloads_and_tokens(ranks: Any, scope: str, groups: int | None) -> None:
+    """A token is a number of 8 bytes for each gradient, and in the first step one more."""
+
+    def on_rank() -> Any:
+        memory, variables = Memory(), model()
+        compression = building(scope, TopK(10), monitor=memory)(variables)
+        train(stepping(variables, compression, groups=groups), 3)
+        return compression.stats().bytes_sent - sum(record.bytes_sent for record in memory.records)
+
+    assert ranks(2).run(on_rank) == [5 * (16 + 8 + 8)] * 2
 
 
 def test_gradients_that_are_missing_now_and_not_before_are_refused(ranks: Any) -> None:

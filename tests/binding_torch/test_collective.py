@@ -3,9 +3,9 @@
 from typing import Any
 
 import horovod.torch as hvd
-import numpy as np
 import pytest
 import torch
+from collectives import assert_close, expected, given
 
 from hvd_adaptive.collective import GATHERABLE, REDUCIBLE, Loopback
 from hvd_adaptive.ops.torch_ops import TorchOps
@@ -14,33 +14,14 @@ from hvd_adaptive.torch.collective import HorovodCollective
 OPS = TorchOps()
 
 
-def given(rank: int, kind: str, dtype: str, size: int) -> tuple[torch.Tensor, tuple[int, ...]]:
-    """What a rank puts in: small whole numbers, of another length on every rank where lengths may differ."""
-    splits = tuple((3 * rank + 5 * target) % 4 for target in range(size)) if kind == "alltoall" else ()
-    n = {"alltoall": sum(splits), "gather": 3 * rank % 4}.get(kind, 6)
-    return torch.tensor([(7 * rank + 3 * i) % 11 for i in range(n)], dtype=getattr(torch, dtype)), splits
-
-
 def brought(collective: Any, kind: str, dtype: str, name: str) -> tuple[str, list[float]]:
-    x, splits = given(collective.rank, kind, dtype, collective.size)
+    array, splits = given(collective.rank, kind, dtype, collective.size)
+    x = torch.from_numpy(array)
     before = x.clone()
     result = collective.wait(collective.start(kind, x, name, splits))
     assert torch.equal(x, before), "what was put in is the caller's"
     assert result.dim() == 1
     return OPS.dtype(result), result.tolist()
-
-
-def expected(kind: str, dtype: str, size: int) -> list[list[float]]:
-    """What each rank gets, by numpy."""
-    arrays = [given(rank, kind, dtype, size)[0].numpy() for rank in range(size)]
-    if kind == "gather":
-        return [np.concatenate(arrays).tolist()] * size
-    if kind == "alltoall":
-        cuts = [np.split(a, np.cumsum(given(r, kind, dtype, size)[1])[:-1]) for r, a in enumerate(arrays)]
-        return [np.concatenate([cuts[source][rank] for source in range(size)]).tolist() for rank in range(size)]
-    stacked = np.stack(arrays).astype(np.float64)
-    reduced = {"mean": stacked.mean(0), "sum": stacked.sum(0), "max": stacked.max(0)}[kind]
-    return [(np.floor(reduced) if dtype.startswith("int") else reduced).tolist()] * size
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
@@ -57,8 +38,7 @@ def test_every_collective_is_numpys_and_loopbacks(ranks: Any, kind: str, size: i
         for rank, wanted in enumerate(expected(kind, dtype, size)):
             for found_dtype, values in (real[rank][number], simulated[rank]):
                 assert found_dtype == dtype
-                tolerance = 2.0**-9 if dtype == "float16" else 2.0**-22 if dtype == "float32" else 2.0**-50
-                np.testing.assert_allclose(values, wanted, rtol=tolerance if kind == "mean" else 0, atol=0)
+                assert_close(values, wanted, kind, dtype)
 
 
 @pytest.mark.parametrize("kind", ["gather", "alltoall"])

@@ -35,7 +35,7 @@ def lengths_for(ops):
 
 def drawn(n, bits):
     """Whole numbers below 2^bits, the smallest and the largest among them."""
-    rng = random.Random(f"{n} {bits}")  # noqa: S311
+    rng = random.Random(f"{n} {bits}")  # noqa: S311 - no secret
     codes = [rng.getrandbits(bits) if bits else 0 for _ in range(n)]
     codes[:1], codes[-1:] = [2**bits - 1][:n], [0 if n > 1 else 2**bits - 1][:n]
     return codes

@@ -22,7 +22,7 @@ def off_host() -> Ops:
     """TensorFlow's backend as it is where there is an accelerator, and all arrays are tensors: here they are the host's."""
     tf, module = importlib.import_module("tensorflow"), importlib.import_module("hvd_adaptive.ops.tensorflow_ops")
 
-    class OffHostOps(module.TensorFlowOps):  # type: ignore[misc,name-defined]  # of a module that is imported late
+    class OffHostOps(module.TensorFlowOps):
         def from_numpy(self, x: Any, like: Any = None) -> Any:
             return tf.constant(x)
 

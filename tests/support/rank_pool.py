@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.connection import Connection, Listener, wait
 from pathlib import Path
 from typing import Any
@@ -181,6 +181,18 @@ class RankPool:
 
     def _tail(self) -> str:
         return "" if self._folder is None else (self._folder / "output.txt").read_text()[-4000:]
+
+
+def pools(environment: Mapping[str, str] | None = None, *, framework: str = "torch") -> Iterator[Callable[[int], RankPool]]:
+    """For a fixture: a function of a number of ranks that gives a pool of as many, kept while the fixture lives."""
+    by_size: dict[int, RankPool] = {}
+
+    def pool(size: int) -> RankPool:
+        return by_size.setdefault(size, RankPool(size, environment=environment, framework=framework))
+
+    yield pool
+    for one in by_size.values():
+        one.close()
 
 
 def run_launcher(command: list[str], folder: Path, seconds: float = 240.0) -> subprocess.CompletedProcess[str]:

@@ -62,6 +62,27 @@ def test_a_loop_left_early_after_a_resume_begins_there_again(ranks: Any) -> None
     ranks(2).run(on_rank)
 
 
+@pytest.mark.parametrize("prefetch", [0, 4])
+def test_an_iteration_that_another_has_followed_counts_no_more(ranks: Any, prefetch: int) -> None:
+    def on_rank() -> None:
+        data = built(1, SKEWED * 2, prefetch=prefetch)
+        expected = entries(data)
+        data.set_epoch(0)
+        stale = iter(data)
+        next(stale)
+        following = iter(data)
+        next(following)
+        state = data.state_dict()
+        for _ in range(2):
+            next(stale)
+        assert data.state_dict() == state
+        data.load_state_dict(state)
+        next(stale)
+        assert entries(data) == expected[1:]
+
+    ranks(2).run(on_rank)
+
+
 def test_what_is_left_goes_to_any_number_of_ranks_again_and_again(ranks: Any) -> None:
     """3 ranks, then 2, 1, and 2 with batches of another size to the end; one batch each before the last."""
 

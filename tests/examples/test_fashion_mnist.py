@@ -1,0 +1,39 @@
+"""The Fashion-MNIST examples as a user runs them: through horovodrun, on several numbers of ranks, over MPI and Gloo."""
+
+from pathlib import Path
+
+import pytest
+from example_runs import assert_compressed, assert_ends_with_a_sentence, results
+
+pytestmark = pytest.mark.timeout(300)  # each test launches ranks anew, which takes seconds, and far more on a busy machine
+TORCH, TENSORFLOW, KERAS = (f"{framework}_fashion_mnist.py" for framework in ("torch", "tensorflow", "keras"))
+SIZES = [(TORCH, 1, False), (TORCH, 2, True), (TORCH, 4, False), (TORCH, 8, False)]
+SIZES += [(script, size, gloo) for script in (TENSORFLOW, KERAS) for size, gloo in ((1, False), (2, True), (3, False))]
+every_script = pytest.mark.parametrize("script", [TORCH, TENSORFLOW, KERAS])
+
+
+@pytest.mark.parametrize(("script", "size", "gloo"), SIZES)
+def test_it_runs_on_any_number_of_ranks(tmp_path: Path, script: str, size: int, gloo: bool) -> None:
+    found = results(script, tmp_path, size, "--epochs", "1", "--limit", "2048", "--batch-size", str(128 // size), gloo=gloo)
+    assert_compressed(found, size)
+
+
+@every_script
+def test_dense_is_stock_horovod(tmp_path: Path, script: str) -> None:
+    found = results(script, tmp_path, 2, "--dense", "--epochs", "1", "--limit", "1024")
+    assert found["bytes_sent"] == found["bytes_dense"] > 0
+
+
+@every_script
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--factor", "0.5"), "factor must be a finite number >= 1"),
+        (("--compressor", "topk", "--exchange", "reduce"), "legal are auto, gather"),
+        (("--compressor", "nothing"), "invalid choice: 'nothing'"),
+        (("--data", "/nowhere"), "apt-get install dataset-fashion-mnist"),
+        (("--limit", "10"), "less than one batch"),
+    ],
+)
+def test_mistakes_end_with_a_sentence_and_no_traceback(tmp_path: Path, script: str, options: tuple[str, ...], said: str) -> None:
+    assert_ends_with_a_sentence(script, tmp_path, options, said)
