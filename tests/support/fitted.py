@@ -29,6 +29,13 @@ def data(rank: int, samples: int = 48) -> tuple[np.ndarray, np.ndarray]:
     return rng.standard_normal((samples, 12)).astype("float32"), rng.standard_normal((samples, 3)).astype("float32")
 
 
+def batches(inputs: np.ndarray, targets: np.ndarray, size: int) -> tf.data.Dataset:
+    """What ``fit`` makes of arrays, but without the tuner of tf.data, whose end may take as long as all before it."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return tf.data.Dataset.from_tensor_slices((inputs, targets)).batch(size).with_options(options)
+
+
 def weights(module: Any) -> np.ndarray:
     """All weights as one vector."""
     return np.concatenate([np.asarray(weight).ravel() for weight in module.get_weights()])
@@ -56,7 +63,7 @@ def fitted(
     module = model()
     compression = None if build is None else build(module)
     module.compile(hvk.DistributedOptimizer(inner(), compression=compression, **options), "mse", **(compiled or {}))
-    module.fit(*data(hvd.rank()), batch_size=BATCH, epochs=2, shuffle=False, verbose=0, callbacks=list(callbacks))
+    module.fit(batches(*data(hvd.rank()), BATCH), epochs=2, shuffle=False, verbose=0, callbacks=list(callbacks))
     return module, compression
 
 
@@ -91,5 +98,5 @@ def alone(inner: Callable[[], Any] = sgd, *, sum_: bool = False) -> np.ndarray:
         for which in (0, 1)
     ]
     module.compile(inner(), "mse", loss_weights=float(size) if sum_ else None)
-    module.fit(*joined, batch_size=BATCH * size, epochs=2, shuffle=False, verbose=0)
+    module.fit(batches(*joined, BATCH * size), epochs=2, shuffle=False, verbose=0)
     return weights(module)

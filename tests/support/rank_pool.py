@@ -1,7 +1,9 @@
 """Real Horovod ranks, kept alive from test to test, that run functions sent to them."""
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -30,6 +32,8 @@ ONE_ORDER = {
 }
 """Settings under which Horovod adds up ranks in one order, so that two runs can be compared bit for bit."""
 START_SECONDS = 90
+ANSWER_SECONDS = 110
+"""Less than a test may take. It only ends ranks that hang: on a busy machine one that traces functions takes a minute."""
 
 
 def _send_tests_by_value() -> None:
@@ -67,9 +71,10 @@ class RankPool:
         self._environment = ENVIRONMENT | dict(environment or {})
         self._process: subprocess.Popen[str] | None = None
         self._connections: list[Connection] = []
+        self._pids: list[int] = []
         self._folder: Path | None = None
 
-    def run(self, function: Callable[..., Any], *arguments: Any, seconds: float = 60.0) -> list[Any]:
+    def run(self, function: Callable[..., Any], *arguments: Any, seconds: float = ANSWER_SECONDS) -> list[Any]:
         """Call ``function(*arguments)`` on every rank at once; the results in rank order.
 
         Raises:
@@ -83,7 +88,7 @@ class RankPool:
             raise RankError(texts, errors)
         return answers
 
-    def attempt(self, function: Callable[..., Any], *arguments: Any, seconds: float = 60.0) -> list[Any]:
+    def attempt(self, function: Callable[..., Any], *arguments: Any, seconds: float = ANSWER_SECONDS) -> list[Any]:
         """As :meth:`run`, but an exception that a rank raised stands in its place among the results.
 
         Raises:
@@ -102,7 +107,7 @@ class RankPool:
             ready = wait(pending, timeout=max(0.0, deadline - time.monotonic()))
             if not ready:
                 silent = sorted(set(range(self.size)) - set(answers))
-                message = f"ranks {silent} did not answer within {seconds} s\n{self._tail()}"
+                message = f"ranks {silent} did not answer within {seconds} s\n{self._where(silent)}"
                 self.close()
                 raise RankError(message, {})
             for connection in ready:
@@ -148,10 +153,11 @@ class RankPool:
                 env=os.environ | self._environment,
                 cwd=folder,
             )
-            by_rank = dict(self._accept(listener) for _ in range(self.size))
-        self._connections = [by_rank[rank] for rank in range(self.size)]
+            by_rank = {rank: (connection, pid) for rank, connection, pid in (self._accept(listener) for _ in range(self.size))}
+        self._connections = [by_rank[rank][0] for rank in range(self.size)]
+        self._pids = [by_rank[rank][1] for rank in range(self.size)]
 
-    def _accept(self, listener: Listener) -> tuple[int, Connection]:
+    def _accept(self, listener: Listener) -> tuple[int, Connection, int]:
         socket = listener._listener._socket  # the only way to wait for a connection with a time limit
         socket.settimeout(START_SECONDS)
         try:
@@ -160,8 +166,8 @@ class RankPool:
             message = f"{self.size} ranks did not start within {START_SECONDS} s\n{self._tail()}"
             self.close()
             raise RankError(message, {}) from None
-        rank, _ = connection.recv()
-        return rank, connection
+        rank, pid = connection.recv()
+        return rank, connection, pid
 
     def _receive(self, connection: Connection) -> Any:
         try:
@@ -179,8 +185,16 @@ class RankPool:
         error.remote_traceback = text
         return error
 
-    def _tail(self) -> str:
-        return "" if self._folder is None else (self._folder / "output.txt").read_text()[-4000:]
+    def _where(self, ranks: list[int]) -> str:
+        """The end of the output, after these ranks wrote down what their threads are doing."""
+        for rank in ranks:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pids[rank], signal.SIGUSR1)
+        time.sleep(1)  # they write, and mpirun passes it on
+        return self._tail(30_000)
+
+    def _tail(self, characters: int = 4000) -> str:
+        return "" if self._folder is None else (self._folder / "output.txt").read_text()[-characters:]
 
 
 def pools(environment: Mapping[str, str] | None = None, *, framework: str = "torch") -> Iterator[Callable[[int], RankPool]]:

@@ -3,8 +3,10 @@
 Usage: rank_worker.py SOCKET torch|tensorflow, under mpirun or horovodrun.
 """
 
+import faulthandler
 import importlib
 import os
+import signal
 import sys
 import traceback
 import warnings
@@ -21,6 +23,7 @@ def main(address: str, framework: str) -> None:
     else:
         module.config.threading.set_intra_op_parallelism_threads(1)
     hvd.init()
+    faulthandler.register(signal.SIGUSR1)  # the pool asks where a rank is that does not answer
     with Client(address) as connection:
         connection.send((hvd.rank(), os.getpid()))
         while True:

@@ -69,8 +69,8 @@ class _Called:
         return self._function(index)
 
 
-def build(arguments: Arguments, process_set: Any) -> tuple[Course, Callable[[Callable[[], Any]], Any]]:
-    """Where training stands, and what makes a ``tf.data.Dataset`` of something that begins iterations.
+def build(arguments: Arguments, process_set: Any) -> tuple[Course, Callable[..., Any]]:
+    """Where training stands, and :func:`pipeline` of it, which wants what begins iterations, and ``last=``.
 
     Raises:
         ConfigError: on every rank, if an argument is not legal on some; if this rank is not in the process set.
@@ -95,7 +95,8 @@ def build(arguments: Arguments, process_set: Any) -> tuple[Course, Callable[[Cal
     assert checked is not None  # noqa: S101 - else there was an error, which all ranks have raised
     course = Course(checked.epoch, ranks, checked.batch_size, f"{name}.{_built[number]}")
     shape = functools.partial(_for_keras, checked.keras_inputs, ranks.size) if checked.keras_inputs else _unchanged
-    return course, lambda iterations: pipeline(iterations, checked.batcher, course.note, shape, arguments.reading)
+    batches = functools.partial(pipeline, batcher=checked.batcher, note=course.note, shape=shape, reading=arguments.reading)
+    return course, batches
 
 
 def _check(given: Arguments) -> _Checked:

@@ -18,10 +18,10 @@ from hvd_adaptive.tensorflow.bload.pipeline import Reading
 class BLoadDataset(tf.data.Dataset):  # type: ignore[misc]  # TensorFlow is untyped
     """Made by :func:`bload_dataset`: batches of blocks of this rank, epoch after epoch."""
 
-    def __init__(self, course: Course, batches: Callable[[Callable[[], Any]], Any]) -> None:
+    def __init__(self, course: Course, batches: Callable[..., Any]) -> None:
         self._course = course
-        self._counted = batches(course.counted)
-        self._unknown = batches(course.uncounted)
+        self._counted = batches(course.counted, last=True)
+        self._unknown = batches(course.uncounted, last=False)
         self._known = self._unknown.apply(tf.data.experimental.assert_cardinality(self.steps))
         super().__init__(self._unknown._variant_tensor)
 

@@ -30,6 +30,8 @@ def pipeline(
     note: Callable[[int, int], None],
     shape: Callable[[BLoadBatch], Any],
     reading: Reading,
+    *,
+    last: bool,
 ) -> Any:
     """The batches as tensors.
 
@@ -39,6 +41,7 @@ def pipeline(
         note: is told the iteration and step of each batch when it is given out, and not before.
         shape: from a batch to what is given out.
         reading: ahead.
+        last: True if no other data set is made of this one.
     """
     form = batcher.spec.blocks.ids.shape
 
@@ -60,6 +63,9 @@ def pipeline(
     options = tf.data.Options()
     options.deterministic = True
     options.experimental_optimization.inject_prefetch = False  # it would take batches before they are asked for
+    if last and tf.data.AUTOTUNE not in reading:
+        # There is nothing to tune, and an iteration's end would wait for the tuner, which sleeps for up to a minute.
+        options.autotune.enabled = False
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF  # ranks have their shares
     return batches.map(plain(noted)).with_options(options)
 

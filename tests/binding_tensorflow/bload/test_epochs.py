@@ -63,6 +63,17 @@ def test_iterators_that_are_never_read_change_nothing(ranks: Any) -> None:
     assert spread(*ranks(2).run(on_rank)) == whole(SKEWED)
 
 
+def test_the_end_of_an_epoch_waits_for_no_tuner(ranks: Any) -> None:
+    """What TensorFlow says it will do: how long it would wait depends on how long the epoch took."""
+
+    def on_rank(**reading: int) -> Any:
+        data = hva.bload_dataset(numbered(SKEWED), SKEWED, 41, **reading)
+        return data._counted.options().autotune.enabled, data.options().autotune.enabled
+
+    assert ranks(1).run(on_rank) == [(False, None)]  # None is TensorFlow's default; others may have something to tune
+    assert ranks(1).run(lambda: on_rank(prefetch=tf.data.AUTOTUNE)) == [(None, None)]
+
+
 def test_the_number_of_batches_is_told_where_all_epochs_have_as_many(ranks: Any) -> None:
     lengths = [length for length in range(3, 60) for _ in range(3)]
 
