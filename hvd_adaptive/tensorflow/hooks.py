@@ -94,7 +94,7 @@ class Hooks(HorovodCompressor):  # type: ignore[misc]  # untyped
         """Put the first host call into the graph."""
         names, expected = self._checks.names(call)
         lent = [self._is_lent(name) for name in names]
-        dtype = next((tensor.dtype for tensor, is_lent in zip(call.tensors, lent, strict=True) if is_lent), tf.float64)
+        dtype = next((tensor.dtype for tensor, is_lent in zip(call.tensors, lent, strict=True) if is_lent), tf.float32)
         group = _Group(names, call.tensors, len(expected), dtype, [])
         taken = [tensor for tensor, is_lent in zip(call.tensors, lent, strict=True) if not is_lent]
         tokens = tf.py_function(_on_host(self._begin, group), taken, [dtype] * len(taken))

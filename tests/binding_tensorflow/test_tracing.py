@@ -95,7 +95,7 @@ def test_variables_without_a_gradient_are_left_alone(ranks: Any) -> None:
 
 @pytest.mark.parametrize(("scope", "groups"), [("entire-model", 1), ("layer-wise", None)])
 def test_the_bytes_told_are_those_of_payloads_and_tokens(ranks: Any, scope: str, groups: int | None) -> None:
-    """A token is a number of 8 bytes for each gradient, and in the first step one more."""
+    """A token is a number of 4 bytes for each gradient, and in the first step one more."""
 
     def on_rank() -> Any:
         memory, variables = Memory(), model()
@@ -103,7 +103,7 @@ def test_the_bytes_told_are_those_of_payloads_and_tokens(ranks: Any, scope: str,
         train(stepping(variables, compression, groups=groups), 3)
         return compression.stats().bytes_sent - sum(record.bytes_sent for record in memory.records)
 
-    assert ranks(2).run(on_rank) == [5 * (16 + 8 + 8)] * 2
+    assert ranks(2).run(on_rank) == [5 * (8 + 4 + 4)] * 2
 
 
 def test_gradients_that_are_missing_now_and_not_before_are_refused(ranks: Any) -> None:
