@@ -160,6 +160,14 @@ def _options(ranks: int, agent: Path) -> list[str]:
     ]
 
 
+def address() -> str:
+    """Of the host this runs on, by which the others reach it; loopback where ranks share a machine."""
+    if shutil.which("ip") is None:
+        return "127.0.0.1"
+    shown = subprocess.run(["ip", "-4", "-o", "address", "show", "dev", "link0"], capture_output=True, text=True, check=False)
+    return (shown.stdout.split() or [""] * 4)[3].partition("/")[0] or "127.0.0.1"
+
+
 def measure(megabytes: float) -> None:
     """Run by every rank: the time of an allreduce, and where the ranks are."""
     import horovod.torch as hvd  # noqa: PLC0415  # slow to import, and not needed by whoever only wants hosts
@@ -174,8 +182,7 @@ def measure(megabytes: float) -> None:
         start = time.perf_counter()
         hvd.allreduce(data, name=f"timed.{number}")
         taken.append(time.perf_counter() - start)
-    shown = subprocess.run(["ip", "-4", "-o", "address", "show", "dev", "link0"], capture_output=True, text=True, check=False)
-    addresses = hvd.allgather_object((shown.stdout.split() or [""] * 4)[3].partition("/")[0])
+    addresses = hvd.allgather_object(address())
     if hvd.rank() == 0:
         print(json.dumps({"seconds": round(min(taken), 4), "addresses": addresses, "local_size": hvd.local_size()}), flush=True)
     hvd.shutdown()

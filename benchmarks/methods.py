@@ -18,9 +18,9 @@ from itertools import accumulate
 from typing import Any
 
 import torch
-from resnet50 import SHAPES
 from rich.console import Console
 from rich.table import Table
+from shapes import SHAPES
 
 from hvd_adaptive import granularity, prng
 from hvd_adaptive.compress import USUAL, Compressor
@@ -38,7 +38,7 @@ OPS = TorchOps()
 
 def gradients(ranks: int, scale: int) -> tuple[list[Parameter], list[torch.Tensor]]:
     """The parameters, and each rank's gradient as one vector; every ``scale``-th tensor only."""
-    shapes = SHAPES[::scale]
+    shapes = SHAPES["resnet50"][::scale]
     parameters = [Parameter(f"p{number}", shape, "float32") for number, shape in enumerate(shapes)]
     generator = torch.Generator().manual_seed(0)
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import horovod.torch as hvd
 import torch
-from resnet50 import SHAPES
+from shapes import SHAPES
 
 import hvd_adaptive.torch as hva
 from hvd_adaptive import Identity
@@ -27,7 +27,7 @@ from hvd_adaptive import Identity
 def build(compressed: bool) -> tuple[list[Any], Any]:
     """Parameters and their optimizer."""
     prefix = "ours" if compressed else "stock"
-    named = [(f"{prefix}.{number}", torch.nn.Parameter(torch.zeros(shape))) for number, shape in enumerate(SHAPES)]
+    named = [(f"{prefix}.{number}", torch.nn.Parameter(torch.zeros(shape))) for number, shape in enumerate(SHAPES["resnet50"])]
     parameters = [parameter for _, parameter in named]
     options = {"compression": hva.LayerWise(named, Identity())} if compressed else {}
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(parameters, lr=0.0), named_parameters=named, **options)
@@ -50,7 +50,7 @@ def measure(steps: int) -> None:
     hvd.init()
     torch.set_num_threads(1)
     generator = torch.Generator().manual_seed(hvd.rank())
-    gradients = [torch.randn(shape, generator=generator) for shape in SHAPES]
+    gradients = [torch.randn(shape, generator=generator) for shape in SHAPES["resnet50"]]
     contestants = {"stock": build(compressed=False), "ours": build(compressed=True)}
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     for step in range(steps + 3):
