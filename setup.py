@@ -15,7 +15,7 @@ setup(
     packages=find_packages(include=["hvd_adaptive", "hvd_adaptive.*"]),
     package_data={"hvd_adaptive": ["py.typed"]},
     # Horovod and the frameworks are the user's: installing this package must never rebuild or replace them.
-    install_requires=["numpy", "rich"],
+    install_requires=["numba", "numpy", "rich"],
     classifiers=[
         "Development Status :: 3 - Alpha",
         "Intended Audience :: Science/Research",

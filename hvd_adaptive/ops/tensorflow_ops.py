@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from hvd_adaptive.ops import Array, packing
+from hvd_adaptive.ops import Array, packing, selection
 from hvd_adaptive.ops.numpy_ops import NumpyOps
 
 _NUMPY = NumpyOps()
@@ -117,7 +117,9 @@ class TensorFlowOps:
 
     def top_positions(self, x: Array, k: int) -> Array:
         if _on_host(x):
-            return _NUMPY.top_positions(x, k)
+            long = selection.LONG <= x.size > k and x.dtype in (np.float32, np.float64)
+            found = selection.top_positions(x, k) if long else None
+            return _NUMPY.top_positions(x, k) if found is None else found
         return tf.math.top_k(abs(x), min(k, self.size(x)), sorted=False, index_type=tf.int64).indices
 
     def largest_first(self, x: Array) -> Array:

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from hvd_adaptive.ops import packing
+from hvd_adaptive.ops import packing, selection
 from hvd_adaptive.ops.numpy_ops import NumpyOps
 
 _DTYPES = {
@@ -17,9 +17,6 @@ _DTYPES = {
 }
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _NUMPY = NumpyOps()
-_LONG = 2**16
-"""Elements from which on a look at a sample pays before a selection."""
-_SAMPLE = 2**14
 
 
 class TorchOps:
@@ -105,12 +102,11 @@ class TorchOps:
     def top_positions(self, x: Tensor, k: int) -> Tensor:
         if k >= x.numel():
             return torch.arange(x.numel(), device=x.device)
-        magnitude = x.abs()
-        if x.device.type == "cpu" and x.numel() >= _LONG:
-            candidates = _candidates(magnitude, k)
-            if candidates.numel() >= k:
-                return candidates[torch.topk(magnitude[candidates], k, sorted=False).indices]
-        return torch.topk(magnitude, k, sorted=False).indices
+        if x.device.type == "cpu" and x.numel() >= selection.LONG and x.dtype in (torch.float32, torch.float64):
+            found = selection.top_positions(x.numpy(), k)
+            if found is not None:
+                return torch.from_numpy(found)
+        return torch.topk(x.abs(), k, sorted=False).indices
 
     def largest_first(self, x: Tensor) -> Tensor:
         return torch.sort(x.abs(), descending=True, stable=True).indices
@@ -193,16 +189,3 @@ class TorchOps:
 
     def concat(self, arrays: list[Tensor]) -> Tensor:
         return arrays[0] if len(arrays) == 1 else torch.cat(arrays)
-
-
-def _candidates(magnitude: Tensor, k: int) -> Tensor:
-    """Positions of all elements from a threshold on that, as a sample tells, a few more than ``k`` should pass; of no zeros.
-
-    If ``k`` or more do, the ``k`` largest are among them; three passes over memory then save most of a selection's many.
-    """
-    stride = magnitude.numel() // _SAMPLE
-    expected = k / stride
-    rank = min(_SAMPLE, int(expected + 4 * math.sqrt(expected)) + 8)  # four deviations further down
-    threshold = torch.topk(magnitude[::stride], rank, sorted=False).values.amin()
-    passes = magnitude >= threshold if threshold > 0 else magnitude > 0  # as with words that no batch holds
-    return passes.nonzero().view(-1)

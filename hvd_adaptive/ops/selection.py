@@ -1,0 +1,53 @@
+"""Exact selection of the largest elements of long vectors in a host's memory: one pass, and a small rest."""
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hvd_adaptive.ops.kernels import positions_from
+
+LONG = 2**16
+"""Elements from which on a look at a sample pays before a selection."""
+_SAMPLE = 2**14
+_ROOM = 1.5
+"""Room for candidates, over what a sample lets expect."""
+
+
+def top_positions(x: npt.NDArray[Any], k: int) -> npt.NDArray[np.int64] | None:
+    """Ascending positions of the ``k`` elements of largest magnitude; of equal ones, the first.
+
+    A threshold that, as a sample tells, a few more than ``k`` elements pass leaves candidates among which the k-th is found.
+
+    Args:
+        x: f32[n] or f64[n], of at least :data:`LONG` elements.
+        k: from 1 to below n.
+
+    Returns:
+        ``i64[k]``; None if fewer passed, as where few are not zero, or none is a number.
+    """
+    threshold, expected = _threshold(x, k)
+    found = np.empty(int(_ROOM * expected), np.int64)
+    count = positions_from(x, threshold, found)
+    if count > found.size:  # the sample saw another vector than the rest is
+        found = np.empty(count, np.int64)
+        positions_from(x, threshold, found)
+    if count < k:
+        return None
+    candidates = found[:count]
+    magnitudes = np.abs(x[candidates])
+    least = np.partition(magnitudes, count - k)[count - k]
+    kept = magnitudes > least
+    equal = np.flatnonzero(magnitudes == least)
+    kept[equal[: k - np.count_nonzero(kept)]] = True
+    return candidates[kept]
+
+
+def _threshold(x: npt.NDArray[Any], k: int) -> tuple[Any, int]:
+    """A magnitude that a few more than ``k`` elements should reach, and how many; never zero, which all would."""
+    sample = np.abs(x[:: x.size // _SAMPLE])
+    expected = k * sample.size / x.size
+    rank = min(sample.size, int(expected + 4 * math.sqrt(expected)) + 8)  # four deviations further down
+    threshold = np.partition(sample, sample.size - rank)[sample.size - rank]
+    return max(threshold, np.finfo(x.dtype).smallest_subnormal), max(k, rank * x.size // sample.size)
