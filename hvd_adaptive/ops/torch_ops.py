@@ -10,6 +10,7 @@ from torch import Tensor
 
 from hvd_adaptive.ops import packing, selection
 from hvd_adaptive.ops.numpy_ops import NumpyOps
+from hvd_adaptive.ops.torch_reuse import Reused
 
 _DTYPES = {
     name: getattr(torch, name)
@@ -21,6 +22,9 @@ _NUMPY = NumpyOps()
 
 class TorchOps:
     """:class:`hvd_adaptive.ops.Ops` on ``torch.Tensor``, on whatever device the tensors live."""
+
+    def __init__(self) -> None:
+        self._reused = Reused()
 
     def dtype(self, x: Tensor) -> str:
         return _NAMES[x.dtype]
@@ -38,6 +42,8 @@ class TorchOps:
         return np.asarray(x.numpy(force=True))
 
     def zeros(self, n: int, dtype: str, like: Tensor) -> Tensor:
+        if like.device.type == "cpu" and n >= selection.LONG:
+            return self._reused.zeros(n, _DTYPES[dtype])
         return torch.zeros(n, dtype=_DTYPES[dtype], device=like.device)
 
     def arange(self, n: int, like: Tensor) -> Tensor:
