@@ -28,15 +28,15 @@ def positions_from(x: npt.NDArray[Any], threshold: Any, found: npt.NDArray[np.in
     """
     count, room = 0, found.size
     for start in range(0, x.size, _BLOCK):
-        stop = min(start + _BLOCK, x.size)
+        block = x[start : start + _BLOCK]  # of which the compiler knows that no index is negative
         hits = 0
-        for place in range(start, stop):
-            hits += abs(x[place]) >= threshold
+        for place in range(block.size):
+            hits += abs(block[place]) >= threshold
         if hits and count + hits <= room:
             written = count
-            for place in range(start, stop):
-                if abs(x[place]) >= threshold:
-                    found[written] = place
+            for place in range(block.size):
+                if abs(block[place]) >= threshold:
+                    found[written] = start + place
                     written += 1
         count += hits
     return count
