@@ -23,7 +23,10 @@ def check_between_steps(under_way: bool) -> None:
         StateError: if a step is under way, when part of the gradients is in the memory.
     """
     if under_way:
-        raise StateError("a step is under way; save and load after optimizer.step(), not between backward() and step()")
+        raise StateError(
+            "a step is under way; save and load between steps (under torch not between backward() and step()), and where an "
+            "error cut a step short, call reset() on all ranks"
+        )
 
 
 def pack(description: dict[str, Any], collective: Collective, steps: int, memory: dict[str, Any], control: Any) -> dict[str, Any]:

@@ -90,7 +90,8 @@ class Steps:
             self._begin()
         if name in self.current.arrived:
             raise ConfigError(
-                f"the gradient of {name!r} came twice in one step; give each optimizer a compression object of its own"
+                f"the gradient of {name!r} came twice in one step; give each optimizer a compression object of its own, and "
+                "where an error cut a step short, call reset() on all ranks"
             )
         self.current.arrived.add(name)
 

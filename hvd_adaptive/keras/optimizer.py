@@ -99,13 +99,13 @@ def DistributedOptimizer(  # noqa: N802 - the name that Horovod's users know
     groups: int | None = 1,
     process_set: ProcessSet | None = None,
 ) -> Any:
-    """An optimizer like ``optimizer`` that applies the gradients of all ranks, by stock Horovod's reduction.
+    """Make ``optimizer`` apply the gradients of all ranks, by stock Horovod's reduction; it is changed, and returned.
 
-    Its class is a subclass of the given one with its name, so that a saved model loads without Horovod. It has the given one's
-    state, and is to be used instead of it. Clipping and weight decay come after the reduction.
+    For Keras it stays what it was: a saved model loads without Horovod. Clipping and weight decay come after the reduction.
 
-    With ``gradient_accumulation_steps``, gradients are reduced once in so many steps. Under a LossScaleOptimizer, which must be
-    inside, all ranks skip a step in which one overflows; an object of this package compresses gradients at their true scale.
+    With its own ``gradient_accumulation_steps``, gradients are reduced once in so many steps. Under a LossScaleOptimizer, which
+    must be inside, all ranks skip a step in which one overflows; an object of this package compresses gradients at their true
+    scale. An optimizer within that one accumulates what was reduced in every step.
 
     Args:
         optimizer: of Keras 3.
@@ -133,26 +133,27 @@ def DistributedOptimizer(  # noqa: N802 - the name that Horovod's users know
     if reduction.keeps_back and compression in _users and _users[compression]() is not None:
         raise ConfigError(
             "another optimizer uses this compression object, and what it holds back for one must not reach the other's "
-            "variables; build one for each"
+            "variables; build one for each (the optimizer that a model was compiled with is in use)"
         )
-    distributed = _made(optimizer, reduction)
+    _distribute(optimizer, reduction)
     if reduction.keeps_back:
-        _users[compression] = weakref.ref(distributed)
-    return distributed
+        _users[compression] = weakref.ref(optimizer)
+    return optimizer
 
 
-def _made(optimizer: Any, reduction: Reduction) -> Any:
-    """A new optimizer of the given one's class, under a class of its own, with its state."""
+def _distribute(optimizer: Any, reduction: Reduction) -> None:
+    """Give the optimizer a class of its own, before which comes :class:`_Distributed`.
+
+    A new one from its configuration would lack what that does not hold: variables excluded from weight decay, schedules that
+    cannot be saved.
+    """
     kind = type(optimizer)
     # On the class and not on the object, where Keras and TensorFlow would save it with the model.
     own = {"_reduction": reduction, "_waiting": None, "_reduced": False}
-    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
-    distributed: Any = type(kind.__name__, (_Distributed, kind), own | names).from_config(optimizer.get_config())  # type: ignore[attr-defined]  # Keras's
-    if optimizer.built:
-        distributed.build(optimizer._trainable_variables)
-        for variable, given in zip(distributed.variables, optimizer.variables, strict=True):
-            variable.assign(given)
-    return distributed
+    # Keras looks up by the object's class what a saved model shall name; type() tells the truth.
+    shown = {"__class__": property(lambda _: kind), "__doc__": kind.__doc__}
+    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    object.__setattr__(optimizer, "__class__", type(kind.__name__, (_Distributed, kind), own | shown | names))
 
 
 def _check_not_within(optimizer: Any) -> None:

@@ -26,12 +26,14 @@ class Call:
         gradients: of each of them: a tensor, ``tf.IndexedSlices`` or None.
         tensors: the dense ones that are handed over together with this one.
         op: how Horovod reduces them.
+        reduction: the same object in all calls of one reduction, and in no other.
     """
 
     variables: list[tf.Variable]
     gradients: list[Any]
     tensors: list[tf.Tensor]
     op: Any
+    reduction: Any
 
     @property
     def whole(self) -> bool:
@@ -48,6 +50,11 @@ def current(tensor: tf.Tensor) -> Call:
     """
     frames = list(_frames())
     check_compiler()
+    if tf.config.functions_run_eagerly():
+        raise ConfigError(
+            "tf.config.run_functions_eagerly(True) keeps Horovod's functions from being traced, which a compression object "
+            "needs; leave it out: steps of your own may run eagerly, and Keras has compile(run_eagerly=True)"
+        )
     whole = _innermost([frame for frame in frames if isinstance(frame.f_locals.get("vars"), list | tuple)], "grads", tensor)
     if tf.executing_eagerly() or whole is None:
         raise ConfigError(
@@ -61,6 +68,7 @@ def current(tensor: tf.Tensor) -> Call:
         gradients=list(whole["grads"]),
         tensors=[tensor] if group is None else list(group["tensor_list"]),
         op=reducing.get("op"),
+        reduction=whole["grads"],
     )
 
 

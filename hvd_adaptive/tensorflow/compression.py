@@ -83,6 +83,11 @@ class TensorFlowCompression(Hooks, Compression, tf.train.experimental.PythonStat
             )
         _latest[key] = weakref.ref(self), row
 
+    def reset(self) -> None:
+        """Forget residuals, steps, totals and which gradients came, as if just built, on all ranks or none."""
+        super().reset()
+        self._checks.restart()
+
     @property
     def process_set(self) -> hvd.ProcessSet:
         """Whose ranks the object speaks to."""

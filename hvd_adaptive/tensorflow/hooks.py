@@ -23,7 +23,7 @@ from hvd_adaptive.monitor import Meter
 from hvd_adaptive.ops import Array, Ops
 from hvd_adaptive.tensorflow import caller
 from hvd_adaptive.tensorflow.threads import apart
-from hvd_adaptive.tensorflow.tracing import Checks
+from hvd_adaptive.tensorflow.tracing import Checks, Handed
 
 _PRECISION = {"float32": 1e-5, "float64": 1e-9}
 """To which a mean over ranks of numbers up to 1 is good, by dtype; rounding adds up over thousands of ranks."""
@@ -34,20 +34,24 @@ class _Group:
     """Gradients that Horovod hands over together.
 
     Attributes:
-        names: of their variables.
-        tensors: the gradients, as traced.
+        handed: whose they are, and what else the step brings.
+        tensors: the gradients, as traced; variables may share one.
         dtype: of tokens; Horovod reduces together only what has one.
         sent: what Horovod allreduces of each.
-        expected: how many gradients the whole step brings.
+        left: places of those that Horovod did not ask for yet.
         given: the gradients to use, once they are traced.
     """
 
-    names: list[str]
+    handed: Handed
     tensors: list[tf.Tensor]
-    expected: int
     dtype: tf.DType
     sent: list[tf.Tensor]
+    left: list[int]
     given: list[tf.Tensor] | None = None
+
+    def place_of(self, tensor: tf.Tensor) -> int | None:
+        """Where ``tensor`` is among those that are left."""
+        return next((place for place in self.left if self.tensors[place] is tensor), None)
 
 
 class Hooks(HorovodCompressor):  # type: ignore[misc]  # untyped
@@ -77,25 +81,27 @@ class Hooks(HorovodCompressor):  # type: ignore[misc]  # untyped
         """Traced by Horovod with a variable's gradient. Returns the tensor it shall allreduce, and a context."""
         graph = tf.compat.v1.get_default_graph()
         group = self._groups.get(graph)
-        if group is None or not any(one is tensor for one in group.tensors):
+        place = None if group is None else group.place_of(tensor)
+        if group is None or place is None:
             group = self._groups[graph] = self._trace(caller.current(tensor))
-        position = next(number for number, one in enumerate(group.tensors) if one is tensor)
-        return group.sent[position], (group, position)
+            place = next(place for place, one in enumerate(group.tensors) if one is tensor)
+        group.left.remove(place)
+        return group.sent[place], (group, place)
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def decompress(self, tensor: tf.Tensor, ctx: Any) -> tf.Tensor:
         """Traced by Horovod with what its allreduce made of :meth:`compress`'s tensor. Returns the gradient to use."""
-        group, position = ctx
+        group, place = ctx
         if group.given is None:
             group.given = self._trace_end(group, caller.reduced(tensor))
-        return group.given[position]
+        return group.given[place]
 
     def _trace(self, call: caller.Call) -> _Group:
         """Put the first host call into the graph."""
-        names, expected = self._checks.names(call)
-        lent = [self._is_lent(name) for name in names]
+        handed = self._checks.handed(call)
+        lent = [self._is_lent(name) for name in handed.names]
         dtype = next((tensor.dtype for tensor, is_lent in zip(call.tensors, lent, strict=True) if is_lent), tf.float32)
-        group = _Group(names, call.tensors, len(expected), dtype, [])
+        group = _Group(handed, call.tensors, dtype, [], list(range(len(call.tensors))))
         taken = [tensor for tensor, is_lent in zip(call.tensors, lent, strict=True) if not is_lent]
         tokens = tf.py_function(_on_host(self._begin, group), taken, [dtype] * len(taken))
         left = iter(tokens if taken else ())
@@ -106,13 +112,13 @@ class Hooks(HorovodCompressor):  # type: ignore[misc]  # untyped
 
     def _trace_end(self, group: _Group, reduced: list[tf.Tensor]) -> list[tf.Tensor]:
         """Put the second host call into the graph."""
-        lent = [self._is_lent(name) for name in group.names]
+        lent = [self._is_lent(name) for name in group.handed.names]
         dtypes = [tensor.dtype for tensor, is_lent in zip(group.tensors, lent, strict=True) if not is_lent]
         flat = tf.py_function(_on_host(self._end, group), reduced, dtypes)
         left = iter(flat if dtypes else ())
         given = []
         with tf.control_dependencies([flat] if isinstance(flat, tf.Operation) else flat):
-            for name, tensor, is_lent in zip(group.names, reduced, lent, strict=True):
+            for name, tensor, is_lent in zip(group.handed.names, reduced, lent, strict=True):
                 shape = self._places[name].slot.parameter.shape
                 given.append(tf.identity(tensor) if is_lent else tf.reshape(next(left), shape))
         return given
@@ -126,14 +132,14 @@ class Hooks(HorovodCompressor):  # type: ignore[misc]  # untyped
         """Within a step: take a group's gradients, those that are not lent. Returns their tokens."""
         with self._lock:
             steps, given = self._steps, iter(gradients)
-            opens = not steps.current.arrived or group.names[0] in steps.current.arrived
-            for name in group.names:
+            opens = not steps.current.arrived or group.handed.names[0] in steps.current.arrived
+            for name in group.handed.names:
                 steps.arrive(name)
-            taken = {name: next(given) for name in group.names if not self._is_lent(name)}
+            taken = {name: next(given) for name in group.handed.names if not self._is_lent(name)}
             units = dict.fromkeys(self._places[name].unit for name in taken)
-            for number in [*(self._checks.silent if opens else ()), *units]:
+            for number in [*(group.handed.silent if opens else ()), *units]:
                 steps.take_unit(number, [self._gradient(slot.parameter.name, taken) for slot in steps.plans[number].unit.slots])
-            if len(steps.current.arrived) == group.expected:
+            if len(steps.current.arrived) == group.handed.expected:
                 steps.all_sent()
             tokens = [np.array(self._tokens.make(name, lambda: steps.mark), group.dtype.as_numpy_dtype) for name in taken]
             self._meter.add_bytes(sum(token.nbytes for token in tokens))
@@ -147,7 +153,7 @@ class Hooks(HorovodCompressor):  # type: ignore[misc]  # untyped
         """Within a step: the gradients to use of a group, flat, those that are not lent."""
         with self._lock:
             steps, flat = self._steps, []
-            for name, tensor in zip(group.names, reduced, strict=True):
+            for name, tensor in zip(group.handed.names, reduced, strict=True):
                 place = self._places[name]
                 if self._is_lent(name):
                     steps.give_untouched(place, self._ops.flatten(tensor))
@@ -155,10 +161,10 @@ class Hooks(HorovodCompressor):  # type: ignore[misc]  # untyped
                     values = tensor.numpy().tolist()
                     precision = _PRECISION[group.dtype.name]
                     self._tokens.read(name, values, lambda: steps.mark, first=not steps.current.means, precision=precision)
-                    mean = steps.give(place, self._tokens.weight, alone=len(group.names) < group.expected)
+                    mean = steps.give(place, self._tokens.weight, alone=len(group.handed.names) < group.handed.expected)
                     flat.append(self._ops.cast(mean, place.slot.parameter.dtype))
                 steps.current.returned += 1
-            if steps.current.returned == group.expected:
+            if steps.current.returned == group.handed.expected:
                 steps.finish()
             return flat
 

@@ -1,6 +1,8 @@
 """Whether a reduction that Horovod traces fits the compression object, told before the first step runs."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import horovod.tensorflow as hvd
 import tensorflow as tf
@@ -8,6 +10,20 @@ import tensorflow as tf
 from hvd_adaptive.errors import ConfigError, UnsupportedError
 from hvd_adaptive.plan import UnitPlan
 from hvd_adaptive.tensorflow.caller import Call
+
+
+class Handed(NamedTuple):
+    """Gradients that Horovod hands over together.
+
+    Attributes:
+        names: of their variables.
+        expected: how many gradients the whole step brings.
+        silent: numbers of the units of which none comes, as the loss does not depend on their variables.
+    """
+
+    names: list[str]
+    expected: int
+    silent: tuple[int, ...]
 
 
 class Checks:
@@ -27,12 +43,16 @@ class Checks:
         self._excluded = excluded
         self._plans = plans
         self._exact = exact
-        self._expected: list[str] | None = None
-        self.silent: tuple[int, ...] = ()
-        """Numbers of the units of which no gradient comes, as the loss does not depend on their variables."""
+        self.restart()
 
-    def names(self, call: Call) -> tuple[list[str], list[str]]:
-        """Names of the variables whose gradients are handed over together, and of all that come in the step.
+    def restart(self) -> None:
+        """Forget the first trace: nothing is held back of it."""
+        self._expected: list[str] | None = None
+        self._reduction: Any = None
+        self._left: list[tuple[Any, str]] = []
+
+    def handed(self, call: Call) -> Handed:
+        """What is handed over in a call.
 
         Raises:
             ConfigError: if they are others than the object's, or not all that must come together do.
@@ -45,11 +65,30 @@ class Checks:
             )
         self._check_variables(call)
         expected = self._with_gradient(call)
-        whose = {id(gradient): name for gradient, name in zip(call.gradients, self._all(call), strict=True)}
-        names = [whose[id(tensor)] for tensor in call.tensors]
+        names = self._names_of(call)
         if not call.whole:
             self._check_parts(names, expected)
-        return names, expected
+        return Handed(names, len(expected), self._silent(expected))
+
+    def _names_of(self, call: Call) -> list[str]:
+        """Of the variables. Those that are added share a gradient, which is handed over for each of them in turn."""
+        if call.reduction is not self._reduction:
+            self._left = list(zip(call.gradients, self._all(call), strict=True))
+        names = []
+        for tensor in call.tensors:
+            place = next(place for place, (gradient, _) in enumerate(self._left) if gradient is tensor)
+            names.append(self._left.pop(place)[1])
+        # Held no longer than needed, for a gradient holds the graph it is traced in.
+        self._reduction = call.reduction if any(isinstance(gradient, tf.Tensor) for gradient, _ in self._left) else None
+        return names
+
+    def _silent(self, expected: list[str]) -> tuple[int, ...]:
+        silent = set(self._names.values()) - set(expected) - self._excluded
+        return tuple(
+            number
+            for number, plan in enumerate(self._plans)
+            if not plan.untouched and all(slot.parameter.name in silent for slot in plan.unit.slots)
+        )
 
     def _all(self, call: Call) -> list[str]:
         return [self._names[id(variable)] for variable in call.variables]
@@ -61,6 +100,9 @@ class Checks:
                 f"gradients of {_listed(strange)} are handed over, of which this compression object knows nothing; build it from "
                 "the variables that the tape or the optimizer gets, each tape or optimizer with an object of its own"
             )
+        twice = [name for name, times in Counter(self._all(call)).items() if times > 1]
+        if twice:
+            raise ConfigError(f"the tape or the optimizer gets {_listed(twice)} more than once; list each variable once")
         absent = sorted(set(self._names.values()) - set(self._all(call)))
         if absent:
             raise ConfigError(
@@ -79,12 +121,6 @@ class Checks:
         expected = [name for name, one in zip(self._all(call), call.gradients, strict=True) if isinstance(one, tf.Tensor)]
         if self._expected is None:
             self._expected = expected
-            silent = set(self._names.values()) - set(expected) - self._excluded
-            self.silent = tuple(
-                number
-                for number, plan in enumerate(self._plans)
-                if not plan.untouched and all(slot.parameter.name in silent for slot in plan.unit.slots)
-            )
         if sorted(expected) != sorted(self._expected):
             differing = sorted(set(expected) ^ set(self._expected))
             raise ConfigError(

@@ -52,6 +52,53 @@ def test_save_load_and_go_on(ranks: Any, tmp_path: Path) -> None:
     assert ranks(2).run(saved_and_continued, str(tmp_path)) == [("SGD", True, True, True)] * 2
 
 
+def what_no_configuration_holds() -> tuple[bool, bool, int]:
+    """A bias excluded from weight decay; a schedule that cannot be saved; steps that an optimizer not yet built has done."""
+
+    class Halved(keras.optimizers.schedules.LearningRateSchedule):
+        def __call__(self, step):  # annotations do not travel to the ranks
+            return 0.2 / 2.0 ** tf.cast(step, tf.float32)
+
+    inner = keras.optimizers.AdamW(Halved(), weight_decay=0.5)
+    inner.exclude_from_weight_decay(var_names=["bias"])
+    inner.iterations.assign(1)
+    module = model()
+    variables = module.trainable_variables
+    for variable in variables:
+        variable.assign(tf.ones_like(variable))
+    optimizer = hvk.DistributedOptimizer(inner)
+    optimizer.apply([tf.zeros_like(variable) for variable in variables], variables)
+    kept = all(np.all(np.asarray(one) == 1) for one in variables if "bias" in one.path)
+    rate = 0.2 / 2 * 0.5  # of the step after the first
+    decayed = all(np.allclose(np.asarray(one), 1 - rate, rtol=1e-6) for one in variables if "kernel" in one.path)  # float32
+    return kept, decayed, int(optimizer.iterations)
+
+
+def test_what_no_configuration_holds_is_kept(ranks: Any) -> None:
+    assert ranks(2).run(what_no_configuration_holds) == [(True, True, 2)] * 2
+
+
+def registered(folder: str) -> tuple[str, bool]:
+    """A class of the user's that Keras knows by another name."""
+
+    @keras.saving.register_keras_serializable(package="mine", name=f"Own{folder[-1]}")
+    class Own(keras.optimizers.SGD):
+        pass
+
+    module, _ = fitted(inner=lambda: Own(0.05))
+    file = Path(folder) / f"rank{hvd.rank()}.keras"
+    with warnings.catch_warnings():
+        # Keras takes numpy's view of a TensorFlow variable, which does not know numpy 2's keyword.
+        warnings.filterwarnings("ignore", "__array__ implementation doesn't accept a copy keyword", DeprecationWarning)
+        module.save(file)
+        loaded = keras.models.load_model(file)
+    return type(loaded.optimizer).__name__, type(loaded.optimizer) is Own
+
+
+def test_a_class_that_was_registered_loads_again(ranks: Any, tmp_path: Path) -> None:
+    assert ranks(2).run(registered, str(tmp_path)) == [("Own", True)] * 2
+
+
 def scaled(initial: float, compress: bool) -> tuple[np.ndarray, float, int]:
     """After 12 steps under a loss scale; the scale and the steps taken."""
 

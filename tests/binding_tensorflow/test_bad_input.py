@@ -55,6 +55,22 @@ def allreduced() -> Any:
     hvd.allreduce(tf.ones([3]), compression=built())
 
 
+def with_one_twice() -> Any:
+    variables = model()
+    compression = building("entire-model", TopK(10))(variables)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(variables[0]) + tf.reduce_sum(variables[1])
+    hvd.DistributedGradientTape(tape, compression=compression, groups=1).gradient(loss, [*variables, variables[0]])
+
+
+def run_eagerly() -> Any:
+    tf.config.run_functions_eagerly(True)
+    try:
+        stepped("entire-model", traced=False, groups=1)
+    finally:
+        tf.config.run_functions_eagerly(False)
+
+
 def summed_by_adasum() -> Any:
     variables = model()
     train(stepping(variables, building("entire-model", TopK(10))(variables), groups=1, op=hvd.Adasum), 1)
@@ -90,6 +106,8 @@ CASES = {
     "fewer variables than the tape": (lambda: with_other_variables(1, 0), ["gradients of 'last/kernel:0' are handed over"]),
     "other variables": (lambda: with_other_variables(0, 1), ["of which this compression object knows nothing"]),
     "more variables than the tape": (with_too_many, ["does not get '5.more'", "from the same variables"]),
+    "a variable twice for the tape": (with_one_twice, ["gets '0.first/kernel' more than once", "list each variable once"]),
+    "functions run eagerly": (run_eagerly, ["run_functions_eagerly(True) keeps Horovod's functions", "leave it out"]),
     "built within the step": (within_the_step, ["built within a tf.function", "build one before training"]),
     "built in every eager step": (
         in_every_step,

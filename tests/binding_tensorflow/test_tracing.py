@@ -117,6 +117,51 @@ def test_gradients_that_are_missing_now_and_not_before_are_refused(ranks: Any) -
         assert "in this trace '1.b' have a gradient and in an earlier one had none, or the reverse" in str(error)
 
 
+@pytest.mark.parametrize(("scope", "groups"), [("entire-model", 1), ("layer-wise", 1), ("layer-wise", None)])
+def test_variables_that_share_a_gradient(ranks: Any, scope: str, groups: int | None) -> None:
+    """TensorFlow gives variables that are added one and the same tensor."""
+
+    def on_rank() -> Any:
+        ends, shared = [], []
+        for build in (building(scope, TopK(1)), lambda _: hvd.Compression.none):
+            variables = [tf.Variable(np.random.default_rng(seed).standard_normal((40, 50)).astype("float32")) for seed in (0, 1)]
+            compression = build(variables)
+
+            @tf.function(autograph=False)
+            def step(compression=compression, variables=variables):  # annotations do not travel to the ranks
+                with tf.GradientTape(persistent=True) as tape:
+                    loss = tf.reduce_sum((hvd.rank() + 1.0) * (variables[0] + variables[1]) ** 2)
+                own = tape.gradient(loss, variables)
+                shared.append(own[0] is own[1])
+                reduced = hvd.DistributedGradientTape(tape, compression=compression, groups=groups).gradient(loss, variables)
+                for variable, gradient in zip(variables, reduced, strict=True):
+                    variable.assign_sub(1e-3 * gradient)
+
+            for _ in range(3):
+                step()
+            ends.append((flat(variables), getattr(compression, "stats", lambda: None)()))
+        (ours, stats), (stock, _) = ends
+        return shared, stats.steps, (ours, stock)
+
+    for shared, steps, (ours, stock) in ranks(2).run(on_rank):
+        assert shared == [True, True]
+        assert steps == 3
+        np.testing.assert_allclose(ours, stock, rtol=1e-6)  # a mean of two is rounded once more when it is divided
+
+
+def test_after_a_reset_other_gradients_may_come(ranks: Any) -> None:
+    def on_rank() -> Any:
+        variables = [tf.Variable(tf.ones([30]), name="a"), tf.Variable(tf.ones([40]), name="b")]
+        compression = building("layer-wise", TopK(1))(variables)
+        found = []
+        for number in (0, 1):
+            found += gradient_of(lambda n=number: 3 * tf.reduce_sum(variables[n]), variables, compression, groups=1)
+            compression.reset()
+        return [None if one is None else (one.shape[0], float(tf.reduce_mean(one))) for one in found]
+
+    assert ranks(2).run(on_rank) == [[(30, 3.0), None, None, (40, 3.0)]] * 2
+
+
 def test_sparse_gradients(ranks: Any) -> None:
     """Of an embedding: dense on demand, or past compression if the variable is excluded, or refused."""
 
