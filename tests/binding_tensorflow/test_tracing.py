@@ -149,6 +149,18 @@ def test_variables_that_share_a_gradient(ranks: Any, scope: str, groups: int | N
         np.testing.assert_allclose(ours, stock, rtol=1e-6)  # a mean of two is rounded once more when it is divided
 
 
+def test_each_of_those_gets_what_was_sent_of_its_own(ranks: Any) -> None:
+    """An odd number of elements is sent, so of one pair of equal ones a single one."""
+
+    def on_rank() -> Any:
+        variables = [tf.Variable(np.random.default_rng(seed).standard_normal((40, 50)).astype("float32")) for seed in (0, 1)]
+        compression = building("entire-model", TopK(4000 / 401))(variables)
+        found = gradient_of(lambda: tf.reduce_sum((variables[0] + variables[1]) ** 2), variables, compression, groups=1)
+        return sorted(np.count_nonzero(one) for one in found)
+
+    assert ranks(2).run(on_rank) == [[200, 201]] * 2
+
+
 def test_after_a_reset_other_gradients_may_come(ranks: Any) -> None:
     def on_rank() -> Any:
         variables = [tf.Variable(tf.ones([30]), name="a"), tf.Variable(tf.ones([40]), name="b")]
