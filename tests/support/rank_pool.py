@@ -35,6 +35,11 @@ START_SECONDS = 90
 ANSWER_SECONDS = 110
 """Less than a test may take. It only ends ranks that hang: on a busy machine one that traces functions takes a minute."""
 
+MOST_ALIVE = 3
+"""Pools. A rank that waits looks for others a thousand times a second, so that twenty of them fill a core."""
+_alive: list["RankPool"] = []
+"""Those that run, the one that was used last at the end."""
+
 
 def _send_tests_by_value() -> None:
     """Ranks cannot import test modules, so functions from them travel whole."""
@@ -96,6 +101,7 @@ class RankPool:
         """
         if self._process is None or self._process.poll() is not None:
             self._start()
+        self._note_use()
         _send_tests_by_value()
         call = cloudpickle.dumps((function, arguments))
         for connection in self._connections:
@@ -114,8 +120,18 @@ class RankPool:
                 answers[self._connections.index(connection)] = self._receive(connection)
         return [self._read(answers[rank]) for rank in range(self.size)]  # when all are in, for what cannot be read raises
 
+    def _note_use(self) -> None:
+        """End the ranks that were used longest ago; they start anew when they are needed."""
+        if self in _alive:
+            _alive.remove(self)
+        _alive.append(self)
+        while len(_alive) > MOST_ALIVE:
+            _alive[0].close()
+
     def close(self) -> None:
         """End the ranks."""
+        if self in _alive:
+            _alive.remove(self)
         for connection in self._connections:
             connection.close()
         self._connections = []
