@@ -162,7 +162,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any] | None:
     payloads = {name: (built[name][1].stats().bytes_sent - before) / args.steps for name, before in sent.items()}
     medians = {name: statistics.median(taken) for name, taken in seconds.items()}
     elements = sum(map(math.prod, shapes))
-    payload = payloads.get("entire_model_topk", 4 * elements)
+    payload = payloads.get("entire_model_topk", 4 * elements)  # where nothing is compressed, the gradient
     medians["limit"] = limit(args, medians["backward"], payload, elements)
     return {"seconds": medians, "bytes_sent": payloads} if hvd.rank() == 0 else None
 

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
+from hvd_adaptive.errors import ConfigError
 from hvd_adaptive.feedback import UnitMemory
 from hvd_adaptive.ops import Array
 from hvd_adaptive.plan import UnitPlan
@@ -48,6 +49,18 @@ class Memories:
 
     def __setitem__(self, number: int, memory: UnitMemory) -> None:
         self._memory[number] = memory
+
+    def check_device(self, number: int, gradient: Array) -> None:
+        """
+        Raises:
+            ConfigError: if a ``gradient`` of the unit lives on another device than its memory.
+        """
+        for kept in self._memory[number].values():
+            if kept.device != gradient.device:
+                raise ConfigError(
+                    f"unit {self._plans[number].unit.name!r} has gradients on {kept.device} and {gradient.device}; a unit lives "
+                    "on one device, so use LayerWise, or build the compression object after the model has its final place"
+                )
 
     def settle(self, number: int, memory: UnitMemory, *, emptied: bool) -> None:
         """A unit's step ends; ``emptied`` if all there was has been sent, by every rank."""

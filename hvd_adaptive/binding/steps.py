@@ -144,12 +144,7 @@ class Steps:
     def _absorb(self, number: int, gradients: Gradients) -> None:
         plan, arrivals, memory = self.plans[number], self.current.arrivals[number], self.memories[number]
         for slot, gradient in gradients:
-            for kept in memory.values():
-                if kept.device != gradient.device:
-                    raise ConfigError(
-                        f"unit {plan.unit.name!r} has gradients on {kept.device} and {gradient.device}; a unit lives on one "
-                        "device, so use LayerWise, or build the compression object after the model has its final place"
-                    )
+            self.memories.check_device(number, gradient)
             memory = self.memories[number] = self._engine.absorb(plan, memory, arrivals, slot, gradient)
 
     def _complete(self, number: int) -> Flight | None:

@@ -21,14 +21,17 @@ def top_positions(x: npt.NDArray[Any], k: int) -> npt.NDArray[np.int64] | None:
     A threshold that, as a sample tells, a few more than ``k`` elements pass leaves candidates among which the k-th is found.
 
     Args:
-        x: f32[n] or f64[n], of at least :data:`LONG` elements.
-        k: from 1 to below n.
+        x: f[n].
+        k: from 1 on.
 
     Returns:
-        ``i64[k]``; None if fewer passed, as where few are not zero, or none is a number.
+        ``i64[k]``; None where this is no way to find them: in half precision, below :data:`LONG` elements, if all are to be
+        kept, or if fewer than ``k`` passed, as where few are not zero, or none is a number.
     """
+    if not LONG <= x.size > k or x.dtype not in (np.float32, np.float64):
+        return None
     threshold, expected = _threshold(x, k)
-    found = np.empty(int(_ROOM * expected), np.int64)
+    found = np.empty(min(x.size, int(_ROOM * expected)), np.int64)
     count = positions_from(x, threshold, found)
     if count > found.size:  # the sample saw another vector than the rest is
         found = np.empty(count, np.int64)

@@ -117,8 +117,7 @@ class TensorFlowOps:
 
     def top_positions(self, x: Array, k: int) -> Array:
         if _on_host(x):
-            long = selection.LONG <= x.size > k and x.dtype in (np.float32, np.float64)
-            found = selection.top_positions(x, k) if long else None
+            found = selection.top_positions(x, k)
             return _NUMPY.top_positions(x, k) if found is None else found
         return tf.math.top_k(abs(x), min(k, self.size(x)), sorted=False, index_type=tf.int64).indices
 

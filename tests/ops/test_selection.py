@@ -37,6 +37,13 @@ def test_few_that_are_not_zero_are_not_enough() -> None:
     np.testing.assert_array_equal(selection.top_positions(x, 3), [5, 70, N - 1])
 
 
+def test_what_is_left_to_others() -> None:
+    x = drawn(5, "float32")
+    assert selection.top_positions(x[: selection.LONG - 1], 3) is None
+    assert selection.top_positions(x.astype("float16"), 3) is None
+    assert selection.top_positions(x, N) is None
+
+
 def test_infinite_elements_are_the_largest_and_what_is_no_number_is_none() -> None:
     x = drawn(3, "float32")
     x[[9, 1000]] = np.inf, -np.inf
