@@ -37,8 +37,10 @@ class Given:
 class Course:
     """Passes from epoch to epoch: an iteration follows on those before it.
 
-    An iteration gives the next epoch once all batches of the one before were given out, else the same epoch once more. tf.data's
-    threads may ask it at the same time as the main thread.
+    An iteration gives the next epoch once all batches of the one before were given out, else the same epoch once more. One inside
+    another data set uses its epoch up as it begins: that set may read ahead, on each rank by another number of batches, so what
+    was given out says nothing, and ranks that went by it would part. tf.data's threads may ask it at the same time as the main
+    thread.
 
     Args:
         epoch: the first.
@@ -97,7 +99,7 @@ class Course:
                     len(dealt.shard) - dealt.done,
                 )
             self._iteration += 1
-            self._given, self._counted = dealt.done, counted
+            self._given, self._counted = dealt.done if counted else len(dealt.shard), counted
             begun = self._iteration, dealt
         must = "give its bload_dataset the same lengths, options, epoch and state"
         with self._agreeing:
@@ -120,7 +122,7 @@ class Course:
     def note(self, iteration: int, step: int) -> None:
         """A batch was given out."""
         with self._lock:
-            if iteration == self._iteration:
+            if self._counted and iteration == self._iteration:
                 self._given = step + 1
 
     def state_dict(self) -> dict[str, Any]:

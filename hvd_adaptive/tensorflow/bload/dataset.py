@@ -60,7 +60,7 @@ class BLoadDataset(tf.data.Dataset):  # type: ignore[misc]  # TensorFlow is unty
 
     @property
     def epoch(self) -> int:
-        """Number of the epoch that is under way; once all its batches were given out, of the next one."""
+        """Number of the epoch that is under way; of the next once its batches were given out or went to another data set."""
         return self._course.dealt.epoch.number
 
     @property
@@ -181,8 +181,9 @@ def bload_dataset(
     What they run, no rank deletes or repeats anything.
 
     * **Epochs.** An iteration, such as each epoch of ``Model.fit``, gives the next epoch once all batches of the one before were
-      given out; after a loop that was left early, the same epoch from where that loop began. :meth:`~BLoadDataset.set_epoch`
-      goes to any.
+      given out; after a loop that was left early, the same epoch from where that loop began. Inside another data set, such as
+      what ``map`` or ``prefetch`` return, each iteration is an epoch, however far it goes. :meth:`~BLoadDataset.set_epoch` goes
+      to any.
     * **Number of batches.** ``cardinality()`` and ``steps`` tell it of the epoch under way. All epochs have as many under
       ``policy="best_fit"`` or ``shuffle=False``, but for one that a loaded state left a part of. Where they have not, call
       ``Model.fit`` for one epoch at a time, ``fit(data, initial_epoch=data.epoch, epochs=data.epoch + 1)``: Keras runs no epoch
