@@ -3,21 +3,22 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-from rank_pool import ONE_ORDER, RankPool, pools
+from launcher import ONE_ORDER
+from rank_pool import RankPool, pools
 
 Ranks = Callable[[int], RankPool]
 
 
 @pytest.fixture(scope="session")
-def ranks() -> Iterator[Ranks]:
+def ranks() -> Ranks:
     """``ranks(n)``: a pool of n Horovod ranks, kept for the whole session, because TensorFlow takes seconds to start."""
-    yield from pools(framework="tensorflow")
+    return pools(framework="tensorflow")
 
 
 @pytest.fixture(scope="session")
-def ordered_ranks() -> Iterator[Ranks]:
+def ordered_ranks() -> Ranks:
     """As ``ranks``, but Horovod adds up ranks in one order, so that runs can be compared bit for bit."""
-    yield from pools(ONE_ORDER, framework="tensorflow")
+    return pools(ONE_ORDER, framework="tensorflow")
 
 
 @pytest.fixture(scope="module")

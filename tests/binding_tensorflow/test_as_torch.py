@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torch
-from rank_pool import ONE_ORDER, RankPool
+from launcher import ONE_ORDER
+from rank_pool import pools
 
 import hvd_adaptive.tensorflow as hva
 import hvd_adaptive.torch as hva_torch
@@ -75,11 +76,7 @@ def told(memory: Memory) -> Any:
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_both_bindings_do_the_same(ordered_ranks: Any, size: int) -> None:
-    pool = RankPool(size, environment=ONE_ORDER)
-    try:
-        torch_ranks = pool.run(over_torch)
-    finally:
-        pool.close()
+    torch_ranks = pools(ONE_ORDER)(size).run(over_torch)
     for of_torch, of_tensorflow in zip(torch_ranks, ordered_ranks(size).run(over_tensorflow), strict=True):
         for case, (sums, kept, records), (own_sums, own_kept, own_records) in zip(CASES, of_torch, of_tensorflow, strict=True):
             assert [r[:6] for r in own_records] == [r[:6] for r in records], case

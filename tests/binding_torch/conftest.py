@@ -3,21 +3,22 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-from rank_pool import ONE_ORDER, RankPool, pools
+from launcher import ONE_ORDER
+from rank_pool import RankPool, pools
 
 Ranks = Callable[[int], RankPool]
 
 
 @pytest.fixture(scope="session")
-def ranks() -> Iterator[Ranks]:
+def ranks() -> Ranks:
     """``ranks(n)``: a pool of n Horovod ranks as users run them, kept for the whole session."""
-    yield from pools()
+    return pools()
 
 
-@pytest.fixture(scope="module")
-def ordered_ranks() -> Iterator[Ranks]:
+@pytest.fixture(scope="session")
+def ordered_ranks() -> Ranks:
     """As ``ranks``, but Horovod adds up ranks in one order, so that runs can be compared bit for bit."""
-    yield from pools(ONE_ORDER)
+    return pools(ONE_ORDER)
 
 
 @pytest.fixture(scope="module")

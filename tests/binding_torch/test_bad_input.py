@@ -11,7 +11,7 @@ from typing import Any
 import horovod.torch as hvd
 import pytest
 import torch
-from rank_pool import ENVIRONMENT
+from launcher import ENVIRONMENT
 from torch import nn
 
 import hvd_adaptive

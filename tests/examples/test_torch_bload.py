@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rank_pool import run_launcher
+from launcher import run_launcher
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "torch_bload.py"
 LIMIT = 200

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from rank_pool import run_launcher
+from launcher import run_launcher
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "torch_gravac.py"
 SHORT = ("--epochs", "1", "--limit", "4096", "--batch-size", "32", "--window", "10")

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rank_pool import run_launcher
+from launcher import run_launcher
 
 FOLDER = Path(__file__).parents[2] / "examples"
 

@@ -1,5 +1,6 @@
 """Real Horovod ranks, kept alive from test to test, that run functions sent to them."""
 
+import atexit
 import contextlib
 import os
 import shutil
@@ -8,35 +9,24 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection, Listener, wait
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
+from launcher import ENVIRONMENT
 
 TESTS = Path(__file__).parents[1]
 WORKER = Path(__file__).with_name("rank_worker.py")
-ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1",
-    "OMPI_MCA_mpi_yield_when_idle": "1",  # ranks may outnumber cores
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "HOROVOD_DYNAMIC_PROCESS_SETS": "1",
-    "TF_CPP_MIN_LOG_LEVEL": "3",
-}
-ONE_ORDER = {
-    "HOROVOD_FUSION_THRESHOLD": "0",  # what is fused depends on timing, and the order of additions on what is fused
-    "OMPI_MCA_coll_tuned_use_dynamic_rules": "1",
-    "OMPI_MCA_coll_tuned_allreduce_algorithm": "3",  # recursive doubling, whatever the size of the message
-}
-"""Settings under which Horovod adds up ranks in one order, so that two runs can be compared bit for bit."""
+END_WITH_US = ["setpriv", "--pdeathsig", "TERM"]
+"""Also where this process is killed, and the ranks it stopped would stay for ever."""
 START_SECONDS = 90
 ANSWER_SECONDS = 110
 """Less than a test may take. It only ends ranks that hang: on a busy machine one that traces functions takes a minute."""
 
-MOST_ALIVE = 3
-"""Pools. A rank that waits looks for others a thousand times a second, so that twenty of them fill a core."""
+MOST_RANKS = 12
+"""Alive in all pools together, for each takes up to 0.7 GB."""
 _alive: list["RankPool"] = []
 """Those that run, the one that was used last at the end."""
 
@@ -59,6 +49,9 @@ class RankError(AssertionError):
 
 class RankPool:
     """N processes under ``mpirun`` (or ``horovodrun --gloo``), each one Horovod rank.
+
+    Between calls they are stopped, for a rank that waits looks for others a thousand times a second, and twenty of them fill a
+    core. Those over Gloo, whose waiting has a time limit, go on.
 
     Args:
         size: number of ranks.
@@ -102,6 +95,14 @@ class RankPool:
         if self._process is None or self._process.poll() is not None:
             self._start()
         self._note_use()
+        self._signal(signal.SIGCONT)
+        try:
+            return self._answers(function, arguments, seconds)
+        finally:
+            if not self._gloo:
+                self._signal(signal.SIGSTOP)
+
+    def _answers(self, function: Callable[..., Any], arguments: tuple[Any, ...], seconds: float) -> list[Any]:
         _send_tests_by_value()
         call = cloudpickle.dumps((function, arguments))
         for connection in self._connections:
@@ -125,8 +126,13 @@ class RankPool:
         if self in _alive:
             _alive.remove(self)
         _alive.append(self)
-        while len(_alive) > MOST_ALIVE:
+        while len(_alive) > 1 and sum(pool.size for pool in _alive) > MOST_RANKS:
             _alive[0].close()
+
+    def _signal(self, number: signal.Signals) -> None:
+        for pid in self._pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     def close(self) -> None:
         """End the ranks."""
@@ -134,7 +140,8 @@ class RankPool:
             _alive.remove(self)
         for connection in self._connections:
             connection.close()
-        self._connections = []
+        self._signal(signal.SIGCONT)
+        self._connections, self._pids = [], []
         if self._process is not None:
             try:
                 self._process.wait(timeout=3)
@@ -161,7 +168,7 @@ class RankPool:
             launcher = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(self.size)]
         with (folder / "output.txt").open("w") as output, Listener(address, backlog=self.size) as listener:
             self._process = subprocess.Popen(
-                [*launcher, sys.executable, "-P", str(WORKER), address, self._framework],
+                [*END_WITH_US, *launcher, sys.executable, "-P", str(WORKER), address, self._framework],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
@@ -213,28 +220,20 @@ class RankPool:
         return "" if self._folder is None else (self._folder / "output.txt").read_text()[-characters:]
 
 
-def pools(environment: Mapping[str, str] | None = None, *, framework: str = "torch") -> Iterator[Callable[[int], RankPool]]:
-    """For a fixture: a function of a number of ranks that gives a pool of as many, kept while the fixture lives."""
-    by_size: dict[int, RankPool] = {}
+_shared: dict[tuple[int, str, str], RankPool] = {}
+
+
+def pools(environment: Mapping[str, str] | None = None, *, framework: str = "torch") -> Callable[[int], RankPool]:
+    """A function of a number of ranks that gives a pool of as many, the same one to all tests that ask for such ranks."""
 
     def pool(size: int) -> RankPool:
-        return by_size.setdefault(size, RankPool(size, environment=environment, framework=framework))
+        key = size, str(environment), framework
+        return _shared.setdefault(key, RankPool(size, environment=environment, framework=framework))
 
-    yield pool
-    for one in by_size.values():
-        one.close()
+    return pool
 
 
-def run_launcher(command: list[str], folder: Path, seconds: float = 240.0) -> subprocess.CompletedProcess[str]:
-    """Run a launcher to its end in ``folder``; the result's stdout holds both streams."""
-    return subprocess.run(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        stdin=subprocess.DEVNULL,
-        text=True,
-        env=os.environ | ENVIRONMENT,
-        cwd=folder,
-        timeout=seconds,
-        check=False,
-    )
+@atexit.register
+def _close_all() -> None:
+    while _alive:
+        _alive[0].close()
