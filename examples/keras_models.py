@@ -38,9 +38,8 @@ def build_model() -> keras.Model:
 def load_data(args: argparse.Namespace, part: str) -> Arrays:
     """Images f32[n, 28, 28, 1] of mean 0 and deviation 1, and labels i64[n]."""
     images, labels = fashion_mnist.load(part, args.data)
-    limit = args.limit if part == "train" else None
-    pixels = (images[:limit, :, :, None].astype(np.float32) / 255 - 0.286) / 0.353
-    return pixels, labels[:limit].astype(np.int64)
+    pixels = (images[: args.limit, :, :, None].astype(np.float32) / 255 - 0.286) / 0.353
+    return pixels, labels[: args.limit].astype(np.int64)
 
 
 def bytes_of(model: keras.Model) -> int:

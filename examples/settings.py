@@ -35,7 +35,7 @@ def parser(description: str | None, scopes: Iterable[str]) -> argparse.ArgumentP
     given.add_argument("--lr", type=float, default=0.02, help="per rank; it is multiplied with the number of ranks")
     given.add_argument("--momentum", type=float, help="of the optimizer (default: 0.9, and 0 for dgc, which brings its own)")
     given.add_argument("--seed", type=int, default=0)
-    given.add_argument("--limit", type=int, help="train on the first so many images only")
+    given.add_argument("--limit", type=int, help="train and test on the first so many images only")
     given.add_argument("--data", type=Path, default=fashion_mnist.FOLDER, help="folder of the data set")
     given.add_argument("--json", type=Path, help="file to write the results to")
     return given

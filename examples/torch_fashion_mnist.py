@@ -46,9 +46,8 @@ def build_compression(args: argparse.Namespace, model: nn.Module) -> hva.TorchCo
 
 def load_data(args: argparse.Namespace, part: str) -> TensorDataset:
     images, labels = fashion_mnist.load(part, args.data)
-    limit = args.limit if part == "train" else None
-    pixels = torch.from_numpy(images[:limit].copy()).unsqueeze(1).float().div_(255).sub_(0.286).div_(0.353)
-    return TensorDataset(pixels, torch.from_numpy(labels[:limit].copy()).long())
+    pixels = torch.from_numpy(images[: args.limit].copy()).unsqueeze(1).float().div_(255).sub_(0.286).div_(0.353)
+    return TensorDataset(pixels, torch.from_numpy(labels[: args.limit].copy()).long())
 
 
 def accuracy(model: nn.Module, dataset: TensorDataset) -> float:

@@ -45,7 +45,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=64, help="per rank")
     parser.add_argument("--lr", type=float, default=0.1, help="per rank; it is multiplied with the number of ranks")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--limit", type=int, help="train on the first so many images only")
+    parser.add_argument("--limit", type=int, help="train and test on the first so many images only")
     parser.add_argument("--data", type=Path, default=fashion_mnist.FOLDER, help="folder of the data set")
     parser.add_argument("--history", type=Path, help="file to append a line of JSON to for each step, from rank 0")
     parser.add_argument("--json", type=Path, help="file to write the results to")

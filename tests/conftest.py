@@ -1,5 +1,7 @@
 """What all tests share."""
 
+import gc
+
 import pytest
 import torch
 from backends import BACKENDS, backend
@@ -16,3 +18,8 @@ settings.load_profile("repeatable")
 def ops(request: pytest.FixtureRequest) -> Ops:
     """Each backend in turn."""
     return backend(request.param)
+
+
+def pytest_collection_finish() -> None:
+    """What tens of thousands of tests take up stays, so the garbage collector need not look through it again and again."""
+    gc.freeze()
