@@ -215,7 +215,7 @@ def test_lemma_1(method, kind):
         (NaturalCompression(), lambda n: np.full(n, 4 / 3)),
         (TopK(1), np.ones),
     ],
-    ids=repr,
+    ids=lambda value: getattr(value, "__name__", repr(value)),
 )
 def test_the_bound_is_attained(method, worst, n):
     """So it is not just any large number: the worst vector there is comes within 5.5 deviations and a rounding."""
