@@ -15,6 +15,11 @@ _ROOM = 1.5
 """Room for candidates, over what a sample lets expect."""
 
 
+def load() -> None:
+    """Compile what selects, or take it from disk, so that no step has to wait for it."""
+    positions_from(np.empty(0, np.float32), np.float32(1), np.empty(0, np.int64))
+
+
 def top_positions(x: npt.NDArray[Any], k: int) -> npt.NDArray[np.int64] | None:
     """Ascending positions of the ``k`` elements of largest magnitude; of equal ones, the first.
 

@@ -1,0 +1,14 @@
+"""What a first step need not wait for."""
+
+from first_use import assert_nothing_is_left_to_compile
+
+BUILD = """
+import tensorflow as tf, horovod.tensorflow as hvd, hvd_adaptive.tensorflow as hva
+from hvd_adaptive import TopK
+hvd.init()
+compression = hva.EntireModel([tf.Variable(tf.zeros([400, 300]))], TopK(100))
+"""
+
+
+def test_nothing_is_compiled_in_it() -> None:
+    assert_nothing_is_left_to_compile(BUILD)
