@@ -25,6 +25,7 @@ def ops(request: pytest.FixtureRequest) -> Ops:
     return backend(request.param)
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the marks at the same occasion
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Which tests pytest-xdist runs in one process: all that launch ranks, for those fill the cores; else those of a file."""
     for item in items:
