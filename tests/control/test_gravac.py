@@ -147,6 +147,13 @@ def test_windows_shorter_than_what_gains_are_smoothed_over():
     assert state["gains"][1000] == pytest.approx(math.exp(-1000 / 30), rel=1e-12)  # a sum of equal numbers, rounded each step
 
 
+def test_gains_are_smoothed_from_window_to_window():
+    controller = GraVAC(look_ahead=False, window=2, smoothing=0.02, every=1, epsilon=0.5)
+    before, after = math.exp(-10 / 30), math.exp(-10 / 300)
+    _, state, _ = follow(controller, [falling(30)] * 4 + [falling(300)] * 7)
+    assert state["gains"][10] == pytest.approx(after + 0.98**7 * (before - after), rel=1e-12)  # rounded each step
+
+
 def test_only_the_two_factors_of_the_window_are_wanted():
     controller = GraVAC(**PAPER, window=3, gain="norm")
     state = controller.start()
