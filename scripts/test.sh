@@ -10,4 +10,4 @@ ruff format --check --quiet .
 ruff check --quiet .
 mypy
 lint-imports --no-cache >/dev/null || lint-imports --no-cache
-HVD_ADAPTIVE_TESTED=wheel exec pytest -n 2 --dist loadgroup "$@"
+HVD_ADAPTIVE_TESTED=wheel exec pytest "$@"
