@@ -13,7 +13,7 @@ from hvd_adaptive.binding.compression import Compression
 from hvd_adaptive.compress import Compressor
 from hvd_adaptive.errors import ConfigError
 from hvd_adaptive.granularity import Parameter
-from hvd_adaptive.ops import Array, selection
+from hvd_adaptive.ops import Array
 from hvd_adaptive.ops.tensorflow_ops import TensorFlowOps
 from hvd_adaptive.plan import Options
 from hvd_adaptive.tensorflow import checkpoint
@@ -58,7 +58,6 @@ class TensorFlowCompression(Hooks, Compression, tf.train.experimental.PythonStat
         return HorovodCollective(process_set)
 
     def _backend(self) -> TensorFlowOps:
-        selection.load()
         return TensorFlowOps()
 
     def _checkpoints(self) -> "_Arrays":

@@ -8,7 +8,6 @@ import torch
 from hvd_adaptive.binding.compression import Compression
 from hvd_adaptive.compress import Compressor
 from hvd_adaptive.granularity import Parameter
-from hvd_adaptive.ops import selection
 from hvd_adaptive.ops.torch_ops import TorchOps
 from hvd_adaptive.plan import Options
 from hvd_adaptive.torch.collective import HorovodCollective
@@ -32,7 +31,6 @@ class TorchCompression(Hooks, Compression):
         return HorovodCollective(process_set)
 
     def _backend(self) -> TorchOps:
-        selection.load()
         return TorchOps()
 
     def _checkpoints(self) -> "_Tensors":
