@@ -1,7 +1,7 @@
-"""One step of one unit: absorb -> launch -> rounds of collectives -> settle. State goes in and comes out; a binding keeps it.
+"""One step of one unit: absorb -> launch -> rounds of collectives -> mean -> settle. State goes in and comes out.
 
-A binding absorbs gradients as they arrive, launches and sends a unit when its last gradient is in, and collects after all units
-were sent.
+A binding absorbs gradients as they arrive, launches and sends a unit when its last one is in, collects after all units were sent,
+and settles after all means were taken, when it is known whether the step counts.
 """
 
 import math
@@ -65,6 +65,7 @@ class Flight:
         round: the collective that is needed next, or under way; None when the ``outcome`` is there.
         number: of that round.
         bytes_sent: handed to collectives so far, this round included.
+        finite: False once the mean was found not to be.
     """
 
     plan: UnitPlan
@@ -77,6 +78,12 @@ class Flight:
     bytes_sent: int = 0
     handle: Any = None
     outcome: Outcome | None = None
+    finite: bool = True
+
+    @property
+    def result(self) -> Outcome:
+        assert self.outcome is not None  # noqa: S101 - callers advance or collect first
+        return self.outcome
 
 
 class Engine:
@@ -186,33 +193,35 @@ class Engine:
             except StopIteration as end:
                 flight.round, flight.outcome = None, end.value
 
-    def settle(self, flight: Flight, memory: UnitMemory, weight: float = 1.0) -> tuple[Array, UnitMemory]:
-        """End the step of a unit whose outcome is there.
+    def mean(self, flight: Flight, weight: float = 1.0) -> Array:
+        """``weight`` times the mean over ranks of a unit whose outcome is there, f[n].
 
-        Returns:
-            ``weight`` times the mean over ranks, f[n], NaN throughout if the plan checks gradients and one was not finite on any
-            rank; and the memory to keep.
+        It is NaN throughout if the plan checks gradients and one was not finite on any rank.
         """
-        plan, outcome, ops = flight.plan, flight.outcome, self.ops
-        assert outcome is not None  # noqa: S101 - callers advance or collect first
+        plan, mean, ops = flight.plan, flight.result.mean, self.ops
         with self.meter.time("decode"):
-            finite = outcome.mean is not None and (_is_looked_at(ops, plan, outcome.mean) or ops.all_finite(outcome.mean))
-            self._count(plan, flight.step, outcome.kept, flight.bytes_sent, flight.decision, finite=finite)
-            if outcome.mean is None:
-                like = flight.gradients[0][1]
-                nothing = ops.zeros(plan.unit.size, plan.unit.dtype, like=like)
-                return ops.full_like(nothing, math.nan), plan.feedback.undo(ops, memory, plan.unit, flight.gradients)
-            memory = plan.feedback.keep(ops, memory, plan.unit, outcome.keep_back, outcome.positions)
-            mean = outcome.mean if weight == 1.0 else ops.scale(outcome.mean, weight)
-            return mean, memory | outcome.memory
+            flight.finite = mean is not None and (_is_looked_at(ops, plan, mean) or ops.all_finite(mean))
+            self._count(plan, flight.step, flight.result.kept, flight.bytes_sent, flight.decision, finite=flight.finite)
+            if mean is None:
+                return ops.full_like(ops.zeros(plan.unit.size, plan.unit.dtype, like=flight.gradients[0][1]), math.nan)
+            return mean if weight == 1.0 else ops.scale(mean, weight)
 
-    def count_untouched(self, plan: UnitPlan, step: int, averaged: Sequence[Array], decision: Decision = UNSTEERED) -> None:
-        """Count a unit whose gradients Horovod reduced as they were, to ``averaged``.
+    def settle(self, flight: Flight, memory: UnitMemory, *, sent: bool) -> UnitMemory:
+        """The memory of a unit to keep once its mean was taken; as before the step if that does not count as ``sent``."""
+        feedback, unit, outcome = flight.plan.feedback, flight.plan.unit, flight.result
+        with self.meter.time("decode"):
+            if not sent:
+                return feedback.undo(self.ops, memory, unit, flight.gradients)
+            return feedback.keep(self.ops, memory, unit, outcome.keep_back, outcome.positions) | outcome.memory
+
+    def count_untouched(self, plan: UnitPlan, step: int, averaged: Sequence[Array], decision: Decision = UNSTEERED) -> bool:
+        """Count a unit whose gradients Horovod reduced as they were, to ``averaged``. Returns False if they are not finite.
 
         They are looked at only where others are compressed: stock Horovod's way shall cost nothing.
         """
         finite = not plan.watched or all(self.ops.all_finite(self.ops.flatten(gradient)) for gradient in averaged)
         self._count(plan, step, plan.unit.size, plan.unit.nbytes, decision, finite=finite)
+        return finite
 
     def _take(self, flight: Flight, needed: Round) -> None:
         flight.round = needed

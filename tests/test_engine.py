@@ -9,6 +9,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from engine_runs import end
 
 from hvd_adaptive import BFloat16, Half, Identity, Memory, NoFeedback, RandomK, TopK, UnsupportedError
 from hvd_adaptive.collective import Loopback
@@ -83,7 +84,7 @@ def train(ops, ranks, plans, gradients, factors=(None,), weight=1.0):
             means, residuals = {}, {}
             for number, flight in flights.items():
                 plan = now[number]
-                mean, memory[number] = engine.settle(flight, memory[number], weight)
+                mean, memory[number] = end(engine, flight, memory[number], weight)
                 assert ops.size(mean) == plan.unit.size
                 for slot in plan.unit.slots:
                     name = slot.parameter.name
@@ -107,7 +108,7 @@ def finish(engine, plan, memory, arrivals, step=0):
     flight = engine.launch(plan, ready)
     engine.send(flight)
     engine.collect([flight])
-    return engine.settle(flight, memory)
+    return end(engine, flight, memory)
 
 
 def flat(arrays):
@@ -444,7 +445,7 @@ def relayed(ops, lengths, steps=1, listen=None):
             engine.collect(flights)
             means = []
             for number, flight in enumerate(flights):
-                mean, memories[number] = engine.settle(flight, memories[number])
+                mean, memories[number] = end(engine, flight, memories[number])
                 means.append(ops.to_numpy(mean).tolist())
             engine.meter.end_step()
         return means, [{name: ops.to_numpy(a).tolist() for name, a in memory.items()} for memory in memories]
@@ -511,7 +512,7 @@ def test_a_caller_may_carry_a_unit_itself(ops):
         averaged = collective.wait(collective.start("mean", flight.round.array, "the caller's"))
         engine.advance(flight, averaged)
         assert flight.round is None
-        mean, memory = engine.settle(flight, memory)
+        mean, memory = end(engine, flight, memory)
         return ops.to_numpy(mean).tolist(), ops.to_numpy(memory["residual"]).tolist()
 
     assert Loopback(2, ops).run(rank_of) == [([0.0, 1.5, 3.0, 4.5], [0.0] * 4)] * 2

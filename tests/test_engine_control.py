@@ -5,6 +5,7 @@ Gradients are whole numbers, sums stay far below 2^53 and means over two ranks a
 
 import numpy as np
 import pytest
+from engine_runs import end
 
 from hvd_adaptive import DGC, RandomK, RedSync, Residual, TopK
 from hvd_adaptive.collective import Loopback
@@ -66,7 +67,7 @@ def train(ops, method, exchange, seed, steps=STEPS):
             engine.collect([flight])
             assert flight.outcome is not None
             kept = flight.outcome.kept
-            mean, memory = engine.settle(flight, memory)
+            mean, memory = end(engine, flight, memory)
             served = ready.ranked is not None and ready.ranked.least <= factor
             residual = ops.to_numpy(memory["residual"]).copy()
             seen.append((ops.to_numpy(mean).copy(), residual, kept, served, factor, before, ready.measured, wanted))

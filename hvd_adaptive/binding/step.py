@@ -30,6 +30,8 @@ class Step:
         ready: units that wait until all ranks agree.
         untouched: what Horovod made of gradients that were left as they were, by unit.
         means: over ranks, flat, of the units that were sent, as soon as they are collected.
+        landed: units whose mean was taken.
+        finite: False once a gradient that was left as it was came back as none.
     """
 
     mark: int | None = None
@@ -42,3 +44,5 @@ class Step:
     flights: dict[int, Flight] = field(default_factory=dict)
     untouched: dict[int, list[Array]] = field(default_factory=lambda: defaultdict(list))
     means: dict[int, Array] = field(default_factory=dict)
+    landed: dict[int, Flight] = field(default_factory=dict)
+    finite: bool = True

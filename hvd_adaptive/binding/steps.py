@@ -190,14 +190,16 @@ class Steps:
     def give_ridden(self, place: Place, flight: Flight, averaged: Array) -> Array:
         """The gradient to use, flat, of a unit whose payload rode."""
         self._engine.advance(flight, averaged)
-        return self._settle(place.unit, flight)
+        self.current.landed[place.unit] = flight
+        return self._engine.mean(flight)
 
     def give_untouched(self, place: Place, averaged: Array) -> Array:
         """The gradient to use of a parameter that Horovod reduced as it was."""
         plan, returned = self.plans[place.unit], self.current.untouched[place.unit]
         returned.append(averaged)
         if len(returned) == len(plan.unit.slots):
-            self._engine.count_untouched(plan, self.done, returned, self._decisions.of(place.unit))
+            finite = self._engine.count_untouched(plan, self.done, returned, self._decisions.of(place.unit))
+            self.current.finite = self.current.finite and finite
         return averaged
 
     def give(self, place: Place, weight: float, *, alone: bool = False) -> Array:
@@ -215,19 +217,21 @@ class Steps:
     def _collect(self, numbers: Sequence[int], weight: float) -> None:
         flights = {number: self.current.flights[number] for number in numbers}
         self._engine.collect(list(flights.values()))
-        self.current.means |= {number: self._settle(number, flight, weight) for number, flight in flights.items()}
+        self.current.means |= {number: self._engine.mean(flight, weight) for number, flight in flights.items()}
+        self.current.landed |= flights
 
-    def _settle(self, number: int, flight: Flight, weight: float = 1.0) -> Array:
-        mean: Array
-        mean, memory = self._engine.settle(flight, self.memories[number], weight)
-        healthy = flight.outcome is not None and flight.outcome.mean is not None
-        dense = self._steering is not None and self._decisions.of(number).factor == DENSE
-        self.memories.settle(number, memory, emptied=dense and healthy)
-        return mean
+    def _settle(self) -> None:
+        """Every mean was taken. A step with any gradient that is not finite is one that scalers of losses skip as a whole."""
+        sent = self.current.finite and all(flight.finite for flight in self.current.landed.values())
+        for number, flight in self.current.landed.items():
+            memory = self._engine.settle(flight, self.memories[number], sent=sent)
+            dense = self._steering is not None and self._decisions.of(number).factor == DENSE
+            self.memories.settle(number, memory, emptied=dense and sent)
 
     def finish(self) -> None:
         """End the step: the controller sees it, and the next one may begin."""
         self._collect([number for number in self.current.flights if number not in self.current.means], 1.0)  # none asked for
+        self._settle()
         if self._steering is not None and self._steering.listens:
             with self._meter.time("exchange"):
                 self._steering.hear(self.done)

@@ -25,6 +25,12 @@ def gradients_of(rank, step, dtype="float64"):
     return {name: np.asarray(3 * rng.integers(-16, 17, shape)).astype(dtype) for name, shape in SHAPES.items()}
 
 
+def end(engine, flight, memory, weight=1.0):
+    """The mean of a unit that was collected, and its memory, as in a step of this unit alone."""
+    mean = engine.mean(flight, weight)
+    return mean, engine.settle(flight, memory, sent=flight.finite)
+
+
 def train(ops, ranks, plans, gradients=gradients_of, steps=3, seed=7, order=lambda _, number: -number):
     """By step and rank the means and the memory of every unit, in numpy; and the records of rank 0."""
     monitors = [Memory() for _ in range(ranks)]
@@ -45,7 +51,7 @@ def train(ops, ranks, plans, gradients=gradients_of, steps=3, seed=7, order=lamb
             engine.collect(list(flights.values()))
             means = {}
             for number, flight in flights.items():
-                mean, memory[number] = engine.settle(flight, memory[number])
+                mean, memory[number] = end(engine, flight, memory[number])
                 means[number] = ops.to_numpy(mean).copy()
             engine.meter.end_step()
             held = [{n: ops.to_numpy(a).copy() for n, a in unit.items() if n != "gradient"} for unit in memory]
