@@ -107,11 +107,12 @@ class Engine:
     def absorb(self, plan: UnitPlan, memory: UnitMemory, arrivals: Arrivals, slot: Slot, gradient: Array) -> UnitMemory:
         """Take in one gradient (any shape) of a unit; notes it in ``arrivals``, leaves ``gradient`` alone."""
         flat = self.ops.flatten(gradient)
-        if plan.checks and not self.ops.all_finite(flat):
+        memory, finite = plan.feedback.absorb(self.ops, memory, plan.unit, slot, flat, checks=plan.checks)
+        if not finite:
             arrivals.finite = False
             flat = self.ops.full_like(flat, 0.0)
         arrivals.gradients.append((slot, flat))
-        return plan.feedback.absorb(self.ops, memory, plan.unit, slot, flat)
+        return memory
 
     def joined(self, plan: UnitPlan, gradients: Sequence[Array]) -> Gradients:
         """All gradients of a unit (any shapes), in the order of its slots, as one that takes up the whole unit."""
@@ -172,6 +173,9 @@ class Engine:
                 f"carry ({_MOST} elements); use a larger factor, or Bucketed or LayerWise instead of EntireModel"
             )
         flight.handle = self.collective.start(kind, array, name, flight.round.splits)
+        if flight.round.meanwhile is not None:
+            with self.meter.time("decode"):
+                flight.round.meanwhile()
 
     def collect(self, flights: Sequence[Flight]) -> None:
         """Finish the rounds of all sent ``flights``, those of later rounds side by side."""

@@ -32,8 +32,10 @@ class Feedback(Protocol):
     empties: ClassVar[bool]
     """True if nothing of them is left once all there is was sent."""
 
-    def absorb(self, ops: Ops, memory: UnitMemory, unit: Unit, slot: Slot, gradient: Array) -> UnitMemory:
-        """Take in the flat gradient of one slot."""
+    def absorb(
+        self, ops: Ops, memory: UnitMemory, unit: Unit, slot: Slot, gradient: Array, *, checks: bool
+    ) -> tuple[UnitMemory, bool]:
+        """Take in the flat gradient of one slot; zeros in its place, and False, if it ``checks`` and that is not finite."""
 
     def complete(self, ops: Ops, memory: UnitMemory, unit: Unit, ranks: int) -> tuple[Array, UnitMemory]:
         """All slots are in. Returns the vector to compress, f[n], one of the memory's own, and the memory."""
@@ -65,17 +67,22 @@ class Residual:
     def __post_init__(self) -> None:
         object.__setattr__(self, "decay", checks.number("Residual", "decay", self.decay, 0, 1))
 
-    def absorb(self, ops: Ops, memory: UnitMemory, unit: Unit, slot: Slot, gradient: Array) -> UnitMemory:
+    def absorb(
+        self, ops: Ops, memory: UnitMemory, unit: Unit, slot: Slot, gradient: Array, *, checks: bool
+    ) -> tuple[UnitMemory, bool]:
         residual = memory.get("residual")
         if residual is None:
             residual = ops.zeros(unit.size, unit.dtype, like=gradient)
-        return memory | {"residual": ops.add_slice(residual, slot.start, gradient)}
+        residual, finite = ops.add_finite(residual, slot.start, gradient)  # always: what is not finite would stay for ever
+        return memory | {"residual": residual}, finite
 
     def complete(self, ops: Ops, memory: UnitMemory, unit: Unit, ranks: int) -> tuple[Array, UnitMemory]:
         return memory["residual"], memory
 
     def keep(self, ops: Ops, memory: UnitMemory, unit: Unit, keep_back: KeepBack, positions: Array | None) -> UnitMemory:
-        residual = without_overflow(ops, keep_back(memory["residual"]))
+        residual = keep_back(memory["residual"])
+        if positions is None:  # else elements were cleared, and the others are as they were
+            residual = without_overflow(ops, residual)
         return memory | {"residual": residual if self.decay == 1.0 else ops.scale(residual, self.decay)}
 
     def undo(self, ops: Ops, memory: UnitMemory, unit: Unit, gradients: Gradients) -> UnitMemory:
@@ -92,8 +99,10 @@ class NoFeedback:
     remembers: ClassVar[tuple[str, ...]] = ()
     empties: ClassVar[bool] = True
 
-    def absorb(self, ops: Ops, memory: UnitMemory, unit: Unit, slot: Slot, gradient: Array) -> UnitMemory:
-        return memory | {"gradient": assemble(ops, memory.get("gradient"), unit, slot, gradient)}
+    def absorb(
+        self, ops: Ops, memory: UnitMemory, unit: Unit, slot: Slot, gradient: Array, *, checks: bool
+    ) -> tuple[UnitMemory, bool]:
+        return assembled(ops, memory, unit, slot, gradient, checks=checks)
 
     def complete(self, ops: Ops, memory: UnitMemory, unit: Unit, ranks: int) -> tuple[Array, UnitMemory]:
         return memory["gradient"], memory
@@ -139,8 +148,10 @@ class MomentumCorrection:
         for name in ("nesterov", "masking"):
             checks.flag(owner, name, getattr(self, name))
 
-    def absorb(self, ops: Ops, memory: UnitMemory, unit: Unit, slot: Slot, gradient: Array) -> UnitMemory:
-        return memory | {"gradient": assemble(ops, memory.get("gradient"), unit, slot, gradient)}
+    def absorb(
+        self, ops: Ops, memory: UnitMemory, unit: Unit, slot: Slot, gradient: Array, *, checks: bool
+    ) -> tuple[UnitMemory, bool]:
+        return assembled(ops, memory, unit, slot, gradient, checks=checks)
 
     def complete(self, ops: Ops, memory: UnitMemory, unit: Unit, ranks: int) -> tuple[Array, UnitMemory]:
         gradient = ops.cast(memory["gradient"], unit.dtype)
@@ -170,13 +181,18 @@ def without_overflow(ops: Ops, x: Array) -> Array:
     return x if ops.all_finite(x) else ops.where(abs(x) < math.inf, x, ops.full_like(x, 0.0))
 
 
-def assemble(ops: Ops, buffer: Array | None, unit: Unit, slot: Slot, gradient: Array) -> Array:
+def assembled(ops: Ops, memory: UnitMemory, unit: Unit, slot: Slot, gradient: Array, *, checks: bool) -> tuple[UnitMemory, bool]:
     """The gradients of a unit in one vector; one that fills it is that vector, where Horovod could reduce it."""
+    finite = not checks or ops.all_finite(gradient)
+    if not finite:
+        gradient = ops.full_like(gradient, 0.0)
     if slot.stop - slot.start == unit.size:
-        return ops.cast(gradient, unit.dtype) if ops.dtype(gradient) == "bfloat16" else gradient
+        whole = ops.cast(gradient, unit.dtype) if ops.dtype(gradient) == "bfloat16" else gradient
+        return memory | {"gradient": whole}, finite
+    buffer = memory.get("gradient")
     if buffer is None:
         buffer = ops.zeros(unit.size, unit.dtype, like=gradient)
-    return ops.set_slice(buffer, slot.start, gradient)
+    return memory | {"gradient": ops.set_slice(buffer, slot.start, gradient)}, finite
 
 
 def kept_buffer(memory: UnitMemory, unit: Unit) -> UnitMemory:

@@ -23,7 +23,7 @@ from hvd_adaptive.exchange import Exchange
 from hvd_adaptive.feedback import Feedback
 from hvd_adaptive.granularity import Parameter, Unit
 from hvd_adaptive.monitor import JsonLines, Meter, Monitor, Stats
-from hvd_adaptive.ops import Ops, selection
+from hvd_adaptive.ops import Ops, host_ops
 from hvd_adaptive.plan import Options, UnitPlan, build
 from hvd_adaptive.steering import Steering
 
@@ -77,7 +77,7 @@ class Compression(ABC):
     ) -> None:
         self._collective = self._join(process_set)
         self._ops = self._backend()
-        selection.load()
+        host_ops.load()
         try:
             options = Options(
                 compressor=compressor,

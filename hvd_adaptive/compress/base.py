@@ -56,6 +56,9 @@ class Compressor(abc.ABC):
     carries_all: ClassVar[bool] = False
     """True if every element travels as a float, and so NaN and infinity do without help."""
 
+    scatters: ClassVar[bool] = False
+    """True if decoding adds a few elements to zeros."""
+
     @property
     def biased(self) -> bool:
         """True if E[D(C(x))] is not x."""

@@ -14,6 +14,7 @@ class Sparse(Contraction):
     """Sends values f[k] and positions of ceil(log2 n) bits each. A method says which."""
 
     exchanges: ClassVar[tuple[ExchangeName, ...]] = ("gather", "shared-support", "two-sided")
+    scatters: ClassVar[bool] = True
     counted: ClassVar[bool] = True
     """True if ranks may keep different numbers of elements."""
 

@@ -5,7 +5,7 @@ starts its first collective while others still wait for gradients, and later one
 """
 
 import abc
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias
 
@@ -24,11 +24,13 @@ class Round:
         kind: which.
         array: what this rank puts in.
         splits: with ``"alltoall"``, how many elements go to each rank.
+        meanwhile: what can be done while it is under way.
     """
 
     kind: Kind
     array: Array
     splits: tuple[int, ...] = ()
+    meanwhile: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -116,9 +118,9 @@ def outcome(ops: Ops, compressor: Compressor, payload: Payload, draw: Draw, mean
     return Outcome(mean, payload.kept, lambda x: compressor.keep_back(ops, x, payload, draw), compressor.positions(payload))
 
 
-def average(ops: Ops, compressor: Compressor, payloads: list[Payload], draw: Draw) -> Array:
-    """The mean of what ``payloads`` decode to, or the majority's vote, summed in their order."""
-    total = None
+def average(ops: Ops, compressor: Compressor, payloads: list[Payload], draw: Draw, onto: Array | None = None) -> Array:
+    """The mean of what ``payloads`` decode to, or the majority's vote, summed in their order ``onto`` zeros."""
+    total = onto
     for payload in payloads:
         total = compressor.decode(ops, payload, draw, onto=total, weight=1.0 if compressor.votes else 1 / len(payloads))
     return ops.sign(total) if compressor.votes else total

@@ -18,7 +18,13 @@ class Gather(Exchange):
     def rounds(self, compressor: Compressor, x: Array, situation: Situation) -> Rounds:
         ops, draw = situation.ops, situation.draw
         payload = compressor.encode(ops, x, draw)
-        words = yield Round("gather", wire.pack(ops, payload, healthy=situation.healthy))
+        zeros: list[Array] = []
+
+        def make_zeros() -> None:
+            zeros.append(ops.zeros(payload.n, payload.dtype, like=x))
+
+        meanwhile = make_zeros if compressor.scatters else None
+        words = yield Round("gather", wire.pack(ops, payload, healthy=situation.healthy), meanwhile=meanwhile)
         payloads = wire.unpack(ops, words, situation.size, payload)
-        mean = None if payloads is None else average(ops, compressor, payloads, draw)
+        mean = None if payloads is None else average(ops, compressor, payloads, draw, *zeros)
         return outcome(ops, compressor, payload, draw, mean)

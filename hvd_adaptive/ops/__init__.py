@@ -61,6 +61,12 @@ class Ops(Protocol):
     def add_slice(self, x: Array, start: int, values: Array, weight: float = 1.0) -> Array:
         """``x`` with ``weight * values`` added from ``start`` on; donates ``x``."""
 
+    def add_finite(self, x: Array, start: int, values: Array) -> tuple[Array, bool]:
+        """``x`` with ``values`` added from ``start`` on, and True if all sums are finite; donates ``x``.
+
+        Else ``x`` as it was, good to rounding, and False.
+        """
+
     def scale(self, x: Array, weight: float) -> Array:
         """``weight * x``."""
 

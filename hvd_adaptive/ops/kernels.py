@@ -12,16 +12,19 @@ import numpy.typing as npt
 
 _BLOCK = 32
 """Elements looked at without a branch, which the compiler does several at a time; most hold none of the few that are searched."""
+_PAGE = 1024
+"""Elements that are gone over twice, which stay close to the core meanwhile."""
 
 
 @numba.njit(nogil=True, cache=True)
-def positions_from(x: npt.NDArray[Any], threshold: Any, found: npt.NDArray[np.int64]) -> int:
+def positions_from(x: npt.NDArray[Any], threshold: Any, found: npt.NDArray[np.int64], magnitudes: npt.NDArray[Any]) -> int:
     """Write the ascending positions of all elements of magnitude ``threshold`` or more into ``found``, as far as they fit.
 
     Args:
         x: f32[n] or f64[n].
         threshold: of x's dtype.
         found: i64[m].
+        magnitudes: of x's dtype, [m], where those of the found elements go.
 
     Returns:
         How many there are; more than ``m`` if the others are missing. NaN is none.
@@ -37,6 +40,78 @@ def positions_from(x: npt.NDArray[Any], threshold: Any, found: npt.NDArray[np.in
             for place in range(block.size):
                 if abs(block[place]) >= threshold:
                     found[written] = start + place
+                    magnitudes[written] = abs(block[place])
                     written += 1
         count += hits
     return count
+
+
+@numba.njit(nogil=True, cache=True)
+def add_while_finite(x: npt.NDArray[Any], values: npt.NDArray[Any]) -> int:
+    """Add ``values`` f[n] to ``x`` f[n], block by block, up to the first block with a sum that is not finite.
+
+    Returns:
+        How many were added; ``n`` if all sums are finite.
+    """
+    for start in range(0, x.size, _PAGE):
+        block, added = x[start : start + _PAGE], values[start : start + _PAGE]
+        finite = 0
+        for place in range(block.size):
+            finite += abs(block[place] + added[place]) < np.inf
+        if finite < block.size:
+            return start
+        for place in range(block.size):
+            block[place] += added[place]
+    return x.size
+
+
+@numba.njit(nogil=True, cache=True, boundscheck=True)
+def clear_at(x: npt.NDArray[Any], positions: npt.NDArray[np.int64]) -> None:
+    """Write zeros into ``x`` f[n] at ``positions`` i64[k]."""
+    for place in range(positions.size):
+        x[positions[place]] = 0
+
+
+@numba.njit(nogil=True, cache=True, boundscheck=True)
+def add_at(x: npt.NDArray[Any], positions: npt.NDArray[np.int64], values: npt.NDArray[Any]) -> None:
+    """Add ``values`` f[k] to ``x`` f[n] at ``positions`` i64[k]."""
+    for place in range(positions.size):
+        x[positions[place]] += values[place]
+
+
+@numba.njit(nogil=True, cache=True)
+def pack_onto(packed: npt.NDArray[np.uint8], codes: npt.NDArray[Any], bits: int) -> None:
+    """Write ``codes``, u8[n], i32[n] or i64[n], into zeros u8[bits * ceil(n / 8)]; see :mod:`hvd_adaptive.ops.packing`."""
+    width = packed.size // bits
+    for start in range(0, width, _PAGE):
+        for code in range(8):
+            stop = min(start + _PAGE, width, codes.size - code * width)
+            part = codes[code * width + start : max(code * width + stop, code * width + start)]
+            for byte in range(code * bits // 8, (code * bits + bits + 7) // 8):
+                plane = packed[byte * width + start : byte * width + start + part.size]
+                up = code * bits - 8 * byte
+                if up >= 0:
+                    for place in range(part.size):
+                        plane[place] |= np.uint8(part[place] << up)
+                else:
+                    for place in range(part.size):
+                        plane[place] |= np.uint8(part[place] >> -up)
+
+
+@numba.njit(nogil=True, cache=True)
+def unpack_onto(codes: npt.NDArray[Any], packed: npt.NDArray[np.uint8], bits: int) -> None:
+    """Write into zeros, u8[n], i32[n] or i64[n], what :func:`pack_onto` packed."""
+    width, mask = packed.size // bits, (1 << bits) - 1
+    for start in range(0, width, _PAGE):
+        for code in range(8):
+            stop = min(start + _PAGE, width, codes.size - code * width)
+            part = codes[code * width + start : max(code * width + stop, code * width + start)]
+            for byte in range(code * bits // 8, (code * bits + bits + 7) // 8):
+                plane = packed[byte * width + start : byte * width + start + part.size]
+                up = code * bits - 8 * byte
+                if up >= 0:
+                    for place in range(part.size):
+                        part[place] |= (plane[place] >> up) & mask
+                else:
+                    for place in range(part.size):
+                        part[place] |= (np.int64(plane[place]) << -up) & mask

@@ -70,6 +70,13 @@ class NumpyOps:
         x[start : start + values.size] += values if weight == 1.0 else x.dtype.type(weight) * values
         return x
 
+    def add_finite(self, x: NDArray, start: int, values: NDArray) -> tuple[NDArray, bool]:
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = (x[start : start + values.size] + values).astype(x.dtype, copy=False)
+        if not self.all_finite(total):
+            return x, False
+        return self.set_slice(x, start, total), True
+
     def scale(self, x: NDArray, weight: float) -> NDArray:
         scaled: NDArray = x * x.dtype.type(weight)
         return scaled

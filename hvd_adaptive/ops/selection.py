@@ -15,11 +15,6 @@ _ROOM = 1.5
 """Room for candidates, over what a sample lets expect."""
 
 
-def load() -> None:
-    """Compile what selects, or take it from disk, so that no step has to wait for it."""
-    positions_from(np.empty(0, np.float32), np.float32(1), np.empty(0, np.int64))
-
-
 def top_positions(x: npt.NDArray[Any], k: int) -> npt.NDArray[np.int64] | None:
     """Ascending positions of the ``k`` elements of largest magnitude; of equal ones, the first.
 
@@ -36,15 +31,15 @@ def top_positions(x: npt.NDArray[Any], k: int) -> npt.NDArray[np.int64] | None:
     if not LONG <= x.size > k or x.dtype not in (np.float32, np.float64):
         return None
     threshold, expected = _threshold(x, k)
-    found = np.empty(min(x.size, int(_ROOM * expected)), np.int64)
-    count = positions_from(x, threshold, found)
-    if count > found.size:  # the sample saw another vector than the rest is
-        found = np.empty(count, np.int64)
-        positions_from(x, threshold, found)
+    room = min(x.size, int(_ROOM * expected))
+    found, magnitudes = np.empty(room, np.int64), np.empty(room, x.dtype)
+    count = positions_from(x, threshold, found, magnitudes)
+    if count > room:  # the sample saw another vector than the rest is
+        found, magnitudes = np.empty(count, np.int64), np.empty(count, x.dtype)
+        positions_from(x, threshold, found, magnitudes)
     if count < k:
         return None
-    candidates = found[:count]
-    magnitudes = np.abs(x[candidates])
+    candidates, magnitudes = found[:count], magnitudes[:count]
     least = np.partition(magnitudes, count - k)[count - k]
     kept = magnitudes > least
     equal = np.flatnonzero(magnitudes == least)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from hvd_adaptive.ops import packing, selection
-from hvd_adaptive.ops.numpy_ops import NumpyOps
+from hvd_adaptive.ops.host_ops import HostOps
 from hvd_adaptive.ops.torch_reuse import Reused
 
 _DTYPES = {
@@ -17,7 +17,7 @@ _DTYPES = {
     for name in ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
 }
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
-_NUMPY = NumpyOps()
+_HOST = HostOps()
 
 
 class TorchOps:
@@ -87,6 +87,14 @@ class TorchOps:
         part.add_(values) if weight == 1.0 else part.add_(values, alpha=weight)
         return x
 
+    def add_finite(self, x: Tensor, start: int, values: Tensor) -> tuple[Tensor, bool]:
+        if _is_numpys(x) and _is_numpys(values):
+            return x, _HOST.add_finite(x.numpy(), start, values.numpy())[1]
+        total = (x[start : start + values.numel()] + values).to(x.dtype)
+        if not self.all_finite(total):
+            return x, False
+        return self.set_slice(x, start, total), True
+
     def scale(self, x: Tensor, weight: float) -> Tensor:
         return x * weight
 
@@ -100,15 +108,21 @@ class TorchOps:
         return x.index_select(0, positions)
 
     def clear(self, x: Tensor, positions: Tensor) -> Tensor:
+        if _is_numpys(x):
+            _HOST.clear(x.numpy(), positions.numpy())
+            return x
         return x.index_fill_(0, positions.long(), 0)
 
     def scatter_add(self, x: Tensor, positions: Tensor, values: Tensor) -> Tensor:
+        if _is_numpys(x) and _is_numpys(values):
+            _HOST.scatter_add(x.numpy(), positions.numpy(), values.numpy())
+            return x
         return x.index_add_(0, positions, values)
 
     def top_positions(self, x: Tensor, k: int) -> Tensor:
         if k >= x.numel():
             return torch.arange(x.numel(), device=x.device)
-        if x.device.type == "cpu" and x.dtype != torch.bfloat16:  # which numpy does not know
+        if _is_numpys(x):
             found = selection.top_positions(x.numpy(), k)
             if found is not None:
                 return torch.from_numpy(found)
@@ -169,13 +183,13 @@ class TorchOps:
         return torch.linalg.qr(x)[0]
 
     def pack(self, codes: Tensor, bits: int) -> Tensor:
-        if codes.device.type == "cpu":  # the same steps; numpy's overhead on short vectors is a tenth of torch's
-            return torch.from_numpy(_NUMPY.pack(codes.numpy(), bits))
+        if codes.device.type == "cpu":
+            return torch.from_numpy(_HOST.pack(codes.numpy(), bits))
         return packing.pack(self, codes, bits)
 
     def unpack(self, packed: Tensor, bits: int, n: int, dtype: str) -> Tensor:
         if packed.device.type == "cpu":
-            return torch.from_numpy(_NUMPY.unpack(packed.numpy(), bits, n, dtype))
+            return torch.from_numpy(_HOST.unpack(packed.numpy(), bits, n, dtype))
         return packing.unpack(self, packed, bits, n, dtype)
 
     def _rows(self, x: Tensor, width: int) -> Tensor:
@@ -195,3 +209,8 @@ class TorchOps:
 
     def concat(self, arrays: list[Tensor]) -> Tensor:
         return arrays[0] if len(arrays) == 1 else torch.cat(arrays)
+
+
+def _is_numpys(x: Tensor) -> bool:
+    """True if numpy can work on the memory of ``x``."""
+    return x.device.type == "cpu" and x.dtype != torch.bfloat16

@@ -4,6 +4,7 @@ Whatever is allocated anew for each step, the system hands out page by page and 
 writing zeros over what is there.
 """
 
+from collections import defaultdict, deque
 from collections.abc import Callable
 
 import torch
@@ -14,22 +15,28 @@ _users: Callable[[int], int] | None = getattr(torch._C, "_storage_Use_Count", No
 
 
 class Reused:
-    """Keeps the last vector of each size and dtype, and gives it out again once nobody else holds it or a part of it."""
+    """Keeps vectors of each size and dtype, and gives one out again once nobody else holds it or a part of it."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[int, torch.dtype], tuple[Tensor, int]] = {}
+        self._kept = defaultdict[tuple[int, torch.dtype], deque[tuple[Tensor, int]]](deque)
 
     def zeros(self, n: int, dtype: torch.dtype) -> Tensor:
         """``dtype[n]`` of zeros, which belongs to the caller for as long as it is held."""
-        kept, alone = self._kept.pop((n, dtype), (None, 0))  # another thread finds none meanwhile
-        if kept is None or _held(kept) != alone:
-            kept = torch.zeros(n, dtype=dtype)
-            alone = _held(kept)
-            given = kept.view(-1)
-        else:
-            given = kept.view(-1).zero_()
+        kept = self._kept[n, dtype]
+        for _ in range(len(kept)):
+            try:
+                vector, alone = kept.popleft()  # another thread does not find it meanwhile
+            except IndexError:
+                break
+            free = _held(vector) == alone
+            given = vector.view(-1).zero_() if free else vector
+            kept.append((vector, alone))
+            if free:
+                return given
+        vector = torch.zeros(n, dtype=dtype)
+        alone, given = _held(vector), vector.view(-1)
         if _users is not None:
-            self._kept[n, dtype] = kept, alone
+            kept.append((vector, alone))
         return given
 
 

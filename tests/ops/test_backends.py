@@ -212,6 +212,43 @@ def test_add_slice_takes_values_of_another_float(ops):
         same(ops.to_numpy(x), np.array(expected, np.float32))
 
 
+@given(case=a_vector_and_a_part())
+def test_add_finite_adds(ops, case):
+    x, start, values = case
+    given_values = ops.from_numpy(values)
+    result, finite = ops.add_finite(ops.from_numpy(x), start, given_values)
+    expected = x.astype(np.float64)
+    expected[start : start + values.size] += values
+    assert finite
+    same(ops.to_numpy(result), expected.astype(x.dtype))
+    same(ops.to_numpy(given_values), values)
+
+
+@pytest.mark.parametrize("values_dtype", ["same", "float16"])
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, "largest"])
+@pytest.mark.parametrize("place", [0, 1023, 1024, 2500, 3499])
+def test_add_finite_adds_nothing_where_a_sum_is_not_finite(ops, dtype, values_dtype, bad, place):
+    """Whatever came before the bad one, which may be finite by itself."""
+    x = np.arange(4000).astype(dtype)
+    values = np.arange(3500).astype(dtype if values_dtype == "same" else values_dtype)
+    values[place] = np.finfo(values.dtype).max if bad == "largest" else bad
+    if bad == "largest":
+        x[200 + place] = np.finfo(dtype).max
+        if values.dtype != x.dtype:
+            values[place] = np.inf  # the largest float16 is lost in the rounding of the largest float32
+    result, finite = ops.add_finite(ops.from_numpy(x), 200, ops.from_numpy(values))
+    assert not finite
+    same(ops.to_numpy(result), x)  # these whole numbers are added and taken out again without rounding
+
+
+def test_add_finite_takes_values_of_another_float(ops):
+    x = ops.from_numpy(np.array([1.0, 2.0, 3.0], np.float32))
+    x, finite = ops.add_finite(x, 1, ops.from_numpy(np.array([0.5], np.float16)))
+    assert finite
+    same(ops.to_numpy(x), np.array([1, 2.5, 3], np.float32))
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("weight", [1 / 3, -7.3, 1.0])
 def test_weights_cost_no_more_than_a_rounding_for_each_step(ops, dtype, weight):

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hvd_adaptive.ops import kernels
 from hvd_adaptive.ops.kernels import positions_from
 
 ELEMENTS = st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.0, -3.0, np.inf, -np.inf, np.nan])
@@ -24,10 +25,11 @@ ELEMENTS = st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.0, -3.0, np.inf, -np.inf, np
 def test_positions_from_a_threshold_on(dtype: str, x: np.ndarray, threshold: float, room: int) -> None:
     x = x.astype(dtype)
     expected = np.flatnonzero(np.abs(x) >= x.dtype.type(threshold))
-    found = np.full(room, -1)
-    assert positions_from(x, x.dtype.type(threshold), found) == len(expected)
+    found, magnitudes = np.full(room, -1), np.full(room, -1, dtype)
+    assert positions_from(x, x.dtype.type(threshold), found, magnitudes) == len(expected)
     if room >= len(expected):
         assert found.tolist() == expected.tolist() + [-1] * (room - len(expected))
+        np.testing.assert_array_equal(magnitudes[: len(expected)], np.abs(x[expected]))
     else:  # whole blocks that fit, in their places or not at all
         written = found[found >= 0]
         assert np.isin(written, expected).all()
@@ -35,10 +37,11 @@ def test_positions_from_a_threshold_on(dtype: str, x: np.ndarray, threshold: flo
 
 PROGRAM = """
 import numpy as np
+from hvd_adaptive.ops import kernels
 from hvd_adaptive.ops.kernels import positions_from
-found = np.empty(100_000, np.int64)
+found, magnitudes = np.empty(100_000, np.int64), np.empty(100_000, np.float32)
 x = np.arange(-50_000, 50_000, dtype=np.float32)
-count = positions_from(x, np.float32(40_000), found)
+count = positions_from(x, np.float32(40_000), found, magnitudes)
 print(count, int(found[:count].sum()), sum(positions_from.stats.cache_hits.values()))
 """
 
@@ -57,3 +60,13 @@ def test_ranks_that_start_together_compile_into_one_cache(tmp_path: object) -> N
     assert [answer.split()[:2] for answer, _ in answers] == [["20001", str(expected)]] * 4, answers
     answer, error = started().communicate(timeout=100)
     assert answer.split() == ["20001", str(expected), "1"], error
+
+
+@pytest.mark.parametrize("positions", [[0, 8], [-9, 1]])
+def test_positions_that_are_none_of_the_vectors_are_noticed(positions: list[int]) -> None:
+    """Memory beyond it belongs to others."""
+    x, where = np.zeros(8, np.float32), np.array(positions)
+    with pytest.raises(IndexError):
+        kernels.clear_at(x, where)
+    with pytest.raises(IndexError):
+        kernels.add_at(x, where, np.ones(2, np.float32))

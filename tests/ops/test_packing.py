@@ -74,6 +74,16 @@ def test_every_bit_lies_where_it_should_and_comes_back(ops, dtype, bits):
         assert ops.to_numpy(back).tolist() == codes
 
 
+@pytest.mark.parametrize(("dtype", "bits"), [("uint8", 1), ("uint8", 2), ("int32", 9), ("int64", 25)])
+@pytest.mark.parametrize("n", [8 * 1024, 20_011])
+def test_long_vectors_are_laid_out_alike(ops, n, dtype, bits):
+    """Which compiled loops go over in parts."""
+    codes = drawn(n, bits)
+    raw = packed(ops, codes, bits, dtype)
+    assert ops.to_numpy(raw).tolist() == laid_out(codes, bits)
+    assert ops.to_numpy(ops.unpack(raw, bits, n, dtype)).tolist() == codes
+
+
 @pytest.mark.parametrize("bits", [1, 3, 8, 13, 31])
 def test_each_code_alone_sets_bits_that_are_its_own(ops, bits):
     """Together they make up all bits but those of codes that are not there."""

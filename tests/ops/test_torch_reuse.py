@@ -55,6 +55,17 @@ def test_what_somebody_holds_does_not(holds: Callable[[torch.Tensor], Any]) -> N
     assert reused.zeros(N, torch.float32).data_ptr() != other.data_ptr()
 
 
+def test_as_many_serve_again_as_were_held_together() -> None:
+    """As the gradients of layers of one shape are."""
+    reused = Reused()
+    held = [reused.zeros(N, torch.float32) for _ in range(3)]
+    places = {vector.data_ptr() for vector in held}
+    assert len(places) == 3
+    kept = held.pop()
+    held.clear()
+    assert {vector.data_ptr() for vector in [reused.zeros(N, torch.float32) for _ in range(2)]} == places - {kept.data_ptr()}
+
+
 def test_each_size_and_dtype_has_its_own() -> None:
     reused = Reused()
     places = set()
