@@ -115,3 +115,12 @@ def unpack_onto(codes: npt.NDArray[Any], packed: npt.NDArray[np.uint8], bits: in
                 else:
                     for place in range(part.size):
                         part[place] |= (np.int64(plane[place]) << -up) & mask
+
+
+@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+def sum_of_squares(x: npt.NDArray[Any]) -> float:
+    """Of ``x`` f[n], in double precision; several sums at a time, so not in the order of the elements."""
+    total = 0.0
+    for place in range(x.size):
+        total += np.float64(x[place]) * np.float64(x[place])
+    return total

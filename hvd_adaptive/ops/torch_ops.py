@@ -129,6 +129,8 @@ class TorchOps:
         return torch.topk(x.abs(), k, sorted=False).indices
 
     def largest_first(self, x: Tensor) -> Tensor:
+        if _is_numpys(x):
+            return torch.from_numpy(_HOST.largest_first(x.numpy()))
         return torch.sort(x.abs(), descending=True, stable=True).indices
 
     def count(self, mask: Tensor) -> int:
@@ -156,6 +158,8 @@ class TorchOps:
         return self._rows(x, width).sum(1, dtype=torch.float64)
 
     def row_norm(self, x: Tensor, width: int) -> Tensor:
+        if _is_numpys(x) and width == x.numel():
+            return torch.from_numpy(_HOST.row_norm(x.numpy(), width))
         rows = self._rows(x, width)
         if x.dtype == torch.float64:  # squares of the largest floats would overflow, of the smallest vanish
             largest = rows.abs().amax(1)

@@ -212,6 +212,15 @@ def test_add_slice_takes_values_of_another_float(ops):
         same(ops.to_numpy(x), np.array(expected, np.float32))
 
 
+@given(x=finite_vectors(min_size=0))
+def test_the_largest_come_first_and_of_equal_ones_the_first(ops, x):
+    x = np.concatenate([x, -x[:3], x[5:9]])
+    there = ops.from_numpy(x)
+    places = sorted(range(x.size), key=lambda place: (-abs(float(x[place])), place))
+    same(ops.to_numpy(ops.largest_first(there)), np.array(places, np.int64))
+    same(ops.to_numpy(there), x)
+
+
 @given(case=a_vector_and_a_part())
 def test_add_finite_adds(ops, case):
     x, start, values = case
