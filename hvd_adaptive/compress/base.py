@@ -4,9 +4,9 @@ import abc
 import functools
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple, TypeAlias
+from typing import ClassVar, Literal, NamedTuple, NoReturn, TypeAlias
 
-from hvd_adaptive.errors import UnsupportedError
+from hvd_adaptive.errors import ConfigError, UnsupportedError
 from hvd_adaptive.feedback import Feedback, NoFeedback, Residual
 from hvd_adaptive.ops import Array, Ops
 from hvd_adaptive.prng import Draw
@@ -96,6 +96,17 @@ class Compressor(abc.ABC):
     def positions(self, payload: Payload) -> Array | None:
         """Of the elements that the payload carries; None if it carries all."""
         return None
+
+    def compress(self, tensor: object) -> NoReturn:
+        """What Horovod calls on a method that was passed in place of a compression object.
+
+        Raises:
+            ConfigError: always, with what to write.
+        """
+        raise ConfigError(
+            f"compression is {self!r}, a method without the parameters to use it on; pass an object of hvd_adaptive.torch or "
+            f"hvd_adaptive.tensorflow, such as compression=EntireModel(parameters, {self!r})"
+        )
 
     def ranked(self, ops: Ops, x: Array, draw: Draw) -> Array:
         """``i64[k]``: positions of what is kept, so ordered that with a larger factor the first of them would be.

@@ -6,10 +6,12 @@ from typing import Any
 
 import horovod.tensorflow as hvd
 import keras
+import numpy as np
 from horovod.common.process_sets import ProcessSet
 
 from hvd_adaptive.errors import ConfigError, UnsupportedError
-from hvd_adaptive.keras.checks import check_start
+from hvd_adaptive.keras.checks import check_process_set, check_start
+from hvd_adaptive.keras.optimizer import Distributed
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignore[misc]  # untyped
@@ -24,13 +26,15 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         process_set: ranks that take part.
 
     Raises:
-        ConfigError: if Horovod is not initialised, or ``root_rank`` is no rank of the process set.
+        ConfigError: if Horovod is not initialised, or ``root_rank`` is no rank of the process set; as training begins, if the
+            model's optimizer does not reduce gradients.
         UnsupportedError: without Keras 3 on TensorFlow.
     """
 
     def __init__(self, root_rank: int = 0, *, process_set: ProcessSet = hvd.global_process_set) -> None:
         super().__init__()
         check_start()
+        check_process_set(process_set)
         ranks = list(process_set.ranks or range(hvd.size()))
         if isinstance(root_rank, bool) or root_rank not in ranks:
             raise ConfigError(f"root_rank must be one of the ranks {ranks}, got {root_rank!r}")
@@ -40,6 +44,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         self._whole = False
 
     def on_train_begin(self, logs: Any = None) -> None:
+        self._check_reduces()
         self._given, self._whole = {}, False
         self._broadcast()
 
@@ -47,6 +52,18 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         if not self._whole:
             self._broadcast()
             self._whole = True
+
+    def _check_reduces(self) -> None:
+        """Refuse to begin what ranks would go on with apart; steps written by the user may reduce by themselves."""
+        optimizer = self.model.optimizer
+        if isinstance(optimizer, Distributed) or type(self.model).train_step is not keras.Model.train_step:
+            return
+        if self.process_set.included() and self.process_set.size() > 1:
+            raise ConfigError(
+                f"the model's optimizer, {type(optimizer).__name__}, does not reduce gradients, so ranks would drift apart: "
+                "models that were loaded or cloned have a plain optimizer; call "
+                "model.compile(hvd_adaptive.keras.DistributedOptimizer(optimizer, compression=...), ...)"
+            )
 
     def _broadcast(self) -> None:
         if not self.process_set.included():
@@ -72,6 +89,7 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]  # 
     def __init__(self, *, process_set: ProcessSet = hvd.global_process_set) -> None:
         super().__init__()
         check_start()
+        check_process_set(process_set)
         self.process_set = process_set
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
@@ -85,7 +103,8 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]  # 
                 f"some ranks have the figures {differing} after epoch {epoch} and others have not; give every rank the same "
                 "metrics, and validation data on all ranks or none"
             )
-        logs.update({name: math.fsum(one[name] for one in every) / len(every) for name in own})
+        with np.errstate(over="ignore", invalid="ignore"):  # infinities of both signs have no mean
+            logs.update({name: float(np.mean([one[name] for one in every])) for name in own})
 
 
 class LearningRateWarmupCallback(keras.callbacks.Callback):  # type: ignore[misc]  # untyped
@@ -117,6 +136,7 @@ class LearningRateWarmupCallback(keras.callbacks.Callback):  # type: ignore[misc
     ) -> None:
         super().__init__()
         check_start()
+        check_process_set(process_set)
         for name, value in (("initial_lr", initial_lr), ("warmup_epochs", warmup_epochs), ("steps_per_epoch", steps_per_epoch)):
             given = value is not None or name != "steps_per_epoch"
             if given and (isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < math.inf):

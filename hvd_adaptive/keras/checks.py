@@ -133,6 +133,19 @@ def check_reduction(op: Any, gradient_predivide_factor: Any, groups: Any) -> Non
         )
 
 
+def check_process_set(process_set: Any) -> None:
+    """
+    Raises:
+        ConfigError: if it is no process set that Horovod knows.
+    """
+    if not isinstance(process_set, ProcessSet):
+        raise ConfigError(f"process_set must be one from hvd.add_process_set(), got {process_set!r}")
+    if process_set.process_set_id is None:
+        raise ConfigError(
+            f"process_set {process_set} is unknown to Horovod; call hvd.add_process_set(process_set) on all ranks first"
+        )
+
+
 def chosen_process_set(process_set: Any, compression: Any) -> ProcessSet:
     """The ranks to reduce over.
 
@@ -142,8 +155,7 @@ def chosen_process_set(process_set: Any, compression: Any) -> ProcessSet:
     own = compression.process_set if isinstance(compression, TensorFlowCompression) else hvd.global_process_set
     if process_set is None:
         return own
-    if not isinstance(process_set, ProcessSet) or process_set.process_set_id is None:
-        raise ConfigError(f"process_set must be one from hvd.add_process_set(), got {process_set!r}")
+    check_process_set(process_set)
     if isinstance(compression, TensorFlowCompression) and process_set.process_set_id != own.process_set_id:
         raise ConfigError(f"process_set is {process_set}, and the compression object's is {own}; give both the same process_set=")
     return process_set

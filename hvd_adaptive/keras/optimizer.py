@@ -13,13 +13,13 @@ from horovod.common.process_sets import ProcessSet
 
 from hvd_adaptive.errors import ConfigError, UnsupportedError
 from hvd_adaptive.keras import checks
-from hvd_adaptive.keras.reduction import Reduction
+from hvd_adaptive.keras.reduction import Reduction, is_value
 
 _users = weakref.WeakKeyDictionary[Any, "weakref.ref[Any]"]()
 """Which optimizer uses a compression object."""
 
 
-class _Distributed:
+class Distributed:
     """Stands before an optimizer's own class, so that ``apply`` comes here first."""
 
     _reduction: ClassVar[Reduction]
@@ -46,17 +46,30 @@ class _Distributed:
         variables = self._trainable_variables if trainable_variables is None else trainable_variables  # type: ignore[attr-defined]  # Keras's
         if len(grads) != len(variables) or all(one is None for one in grads):
             own.apply(grads, trainable_variables)  # which has words for it
-        elif self.gradient_accumulation_steps:  # type: ignore[attr-defined]  # Keras's
+            return
+        grads = self._reduction.of_values(grads, variables)
+        if self.gradient_accumulation_steps:  # type: ignore[attr-defined]  # Keras's
             self._apply_some(grads, trainable_variables, variables)
         else:
             own.apply(self._reduction(grads, variables, self._scale()), trainable_variables)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Asked by ``copy`` and ``pickle``.
+
+        Raises:
+            UnsupportedError: a copy would reduce nothing.
+        """
+        raise UnsupportedError(
+            "a distributed optimizer cannot be copied or pickled; copy the one that it was made of before, with "
+            "type(optimizer).from_config(optimizer.get_config()), and make that one distributed"
+        )
 
     def _apply_some(self, grads: list[Any], given: list[Any] | None, variables: Sequence[Any]) -> None:
         """Keras adds up gradients and clips and applies their mean in some steps, so reduce only in those."""
         own: Any = super()
         kind: Any = type(self)
         pairs = zip(grads, variables, strict=True)
-        kind._waiting = [(one is not None and not getattr(v, "overwrite_with_gradient", False), v) for one, v in pairs]
+        kind._waiting = [(one is not None and not is_value(v), v) for one, v in pairs]
         kind._reduced = False
         try:
             own.apply(grads, given)
@@ -123,7 +136,7 @@ def DistributedOptimizer(  # noqa: N802 - the name that Horovod's users know
             LossScaleOptimizer around a distributed optimizer.
     """
     checks.check_start()
-    checks.check_optimizer(optimizer, _Distributed)
+    checks.check_optimizer(optimizer, Distributed)
     checks.check_passes(backward_passes_per_step)
     checks.check_reduction(op, gradient_predivide_factor, groups)
     compression = checks.checked_compression(compression)
@@ -142,7 +155,7 @@ def DistributedOptimizer(  # noqa: N802 - the name that Horovod's users know
 
 
 def _distribute(optimizer: Any, reduction: Reduction) -> None:
-    """Give the optimizer a class of its own, before which comes :class:`_Distributed`.
+    """Give the optimizer a class of its own, before which comes :class:`Distributed`.
 
     A new one from its configuration would lack what that does not hold: variables excluded from weight decay, schedules that
     cannot be saved.
@@ -153,7 +166,7 @@ def _distribute(optimizer: Any, reduction: Reduction) -> None:
     # Keras looks up by the object's class what a saved model shall name; type() tells the truth.
     shown = {"__class__": property(lambda _: kind), "__doc__": kind.__doc__}
     names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
-    object.__setattr__(optimizer, "__class__", type(kind.__name__, (_Distributed, kind), own | shown | names))
+    object.__setattr__(optimizer, "__class__", type(kind.__name__, (Distributed, kind), own | shown | names))
 
 
 def _check_not_within(optimizer: Any) -> None:

@@ -45,7 +45,7 @@ class Reduction:
         """The gradients to apply, on every rank the same.
 
         Args:
-            gradients: of each variable: a tensor, ``tf.IndexedSlices`` or None, which stays None.
+            gradients: of each variable: a tensor, ``tf.IndexedSlices`` or None, which stays None; values are left alone.
             variables: of Keras or of TensorFlow.
             scale: what the loss was multiplied with, if that changes from step to step.
 
@@ -54,6 +54,8 @@ class Reduction:
         """
         caller.check_compiler()
         raw = [_raw(variable) for variable in variables]
+        values = [one if is_value(variable) else None for one, variable in zip(gradients, variables, strict=True)]
+        gradients = [None if value is not None else one for value, one in zip(values, gradients, strict=True)]
         dense = [
             tf.convert_to_tensor(one) if self.sparse_as_dense and isinstance(one, tf.IndexedSlices) else one for one in gradients
         ]
@@ -62,10 +64,23 @@ class Reduction:
         dense = [None if one is not None else other for one, other in zip(sparse, dense, strict=True)]
         if any(one is not None for one in dense):
             dense = self._reduced(dense, raw, scale if self.keeps_back else None)
-        if any(one is not None for one in sparse):
-            # Apart from the others: among them, in one group, Horovod 0.28 gives sparse gradients the shape of another.
-            sparse = self._function(hvd.Compression.none, None)(sparse, raw)
-        return [other if one is None else one for one, other in zip(sparse, dense, strict=True)]
+        # Apart from the others: among them, in one group, Horovod 0.28 gives sparse gradients the shape of another.
+        reduced = _either(self._as_they_are(sparse, raw), dense)
+        return _either(values, reduced)
+
+    def of_values(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """``gradients``, in which those that are a variable's next value are the largest of all ranks.
+
+        Keras 3 has them for the scales of float8 layers, and takes the largest where it accumulates, too.
+        """
+        values = [one if is_value(variable) else None for one, variable in zip(gradients, variables, strict=True)]
+        return _either(self._as_they_are(values, [_raw(variable) for variable in variables], hvd.Max), gradients)
+
+    def _as_they_are(self, gradients: list[Any], variables: list[tf.Variable], op: Any = None) -> list[Any]:
+        """Reduced without compression, one by one, if there are any."""
+        if all(one is None for one in gradients):
+            return gradients
+        return list(self._function(hvd.Compression.none, None, op)(gradients, variables))
 
     def _reduced(self, gradients: list[Any], variables: list[tf.Variable], scale: Any) -> list[Any]:
         if scale is not None:  # what is held back of this step is added to another, whose loss is scaled otherwise
@@ -75,11 +90,10 @@ class Reduction:
             reduced = [None if one is None else one * tf.cast(scale, one.dtype) for one in reduced]
         return list(reduced)
 
-    def _function(self, compression: Any, groups: int | None) -> Any:
-        """Horovod's; it keeps one for each set of arguments."""
-        return hvd._make_allreduce_grads_fn(
-            self.name, "", "", compression, False, self.op, self.gradient_predivide_factor, groups, self.process_set
-        )
+    def _function(self, compression: Any, groups: int | None, op: Any = None) -> Any:
+        """Horovod's, which keeps one for each set of arguments; ``op`` None is the optimizer's."""
+        op, predivide = (self.op, self.gradient_predivide_factor) if op is None else (op, 1.0)
+        return hvd._make_allreduce_grads_fn(self.name, "", "", compression, False, op, predivide, groups, self.process_set)
 
     def _check_sparse(self, sparse: list[Any], variables: list[tf.Variable]) -> None:
         if not self.keeps_back:
@@ -90,6 +104,15 @@ class Reduction:
                     f"the gradient of {variable.name!r} is tf.IndexedSlices, which Horovod sends past any compression; pass "
                     "sparse_as_dense=True to DistributedOptimizer, or exclude= the variable from the compression object"
                 )
+
+
+def is_value(variable: Any) -> bool:
+    """True if Keras writes the "gradient" into the variable instead of taking a step."""
+    return bool(getattr(variable, "overwrite_with_gradient", False))
+
+
+def _either(first: Sequence[Any], second: Sequence[Any]) -> list[Any]:
+    return [other if one is None else one for one, other in zip(first, second, strict=True)]
 
 
 def _raw(variable: Any) -> tf.Variable:

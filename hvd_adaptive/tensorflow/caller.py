@@ -25,6 +25,7 @@ class Call:
         variables: all whose gradients are reduced in the step.
         gradients: of each of them: a tensor, ``tf.IndexedSlices`` or None.
         tensors: the dense ones that are handed over together with this one.
+        user: Horovod's name of the tape or the optimizer.
         op: how Horovod reduces them.
         reduction: the same object in all calls of one reduction, and in no other.
     """
@@ -32,6 +33,7 @@ class Call:
     variables: list[tf.Variable]
     gradients: list[Any]
     tensors: list[tf.Tensor]
+    user: str
     op: Any
     reduction: Any
 
@@ -67,6 +69,7 @@ def current(tensor: tf.Tensor) -> Call:
         variables=list(whole["vars"]),
         gradients=list(whole["grads"]),
         tensors=[tensor] if group is None else list(group["tensor_list"]),
+        user=next((frame.f_locals["name"] for frame in frames if _is_reduction(frame)), "a tape or optimizer"),
         op=reducing.get("op"),
         reduction=whole["grads"],
     )
@@ -125,6 +128,11 @@ def _frames() -> Iterator[FrameType]:
     while frame is not None:
         yield frame
         frame = frame.f_back
+
+
+def _is_reduction(frame: FrameType) -> bool:
+    """True for Horovod's function of all gradients, also as AutoGraph writes it."""
+    return frame.f_code.co_name.endswith("allreduce_grads") and "name" in frame.f_locals
 
 
 def _innermost(frames: list[FrameType], name: str, tensor: tf.Tensor) -> dict[str, Any] | None:

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from hvd_adaptive.binding.compression import Compression
 from hvd_adaptive.compress import Compressor
-from hvd_adaptive.errors import ConfigError
+from hvd_adaptive.errors import ConfigError, UnsupportedError
 from hvd_adaptive.granularity import Parameter
 from hvd_adaptive.ops import Array
 from hvd_adaptive.ops.tensorflow_ops import TensorFlowOps
@@ -100,6 +100,17 @@ class TensorFlowCompression(Hooks, Compression, tf.train.experimental.PythonStat
     def serialize(self) -> bytes:
         """Called by ``tf.train.Checkpoint``: :meth:`state_dict` as bytes."""
         return checkpoint.packed(self.state_dict())
+
+    def _copy_trackable_to_cpu(self, object_map: Any) -> None:
+        """Called by ``tf.train.Checkpoint`` in place of :meth:`serialize`, which another thread shall call later.
+
+        Raises:
+            UnsupportedError: what is held back would then be of another step than the variables.
+        """
+        raise UnsupportedError(
+            "a compression object cannot be saved in the background: leave out CheckpointOptions(enable_async=True), or save "
+            "compression.state_dict() by yourself"
+        )
 
     def deserialize(self, string_value: bytes) -> None:
         """Called by ``tf.train.Checkpoint``: :meth:`load_state_dict` of what :meth:`serialize` gave."""

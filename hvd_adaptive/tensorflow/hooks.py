@@ -16,9 +16,11 @@ import tensorflow as tf
 from horovod.tensorflow.compression import Compressor as HorovodCompressor
 
 from hvd_adaptive.binding.collective import RankSet
+from hvd_adaptive.binding.on_instances import on_instances
 from hvd_adaptive.binding.step import Place
 from hvd_adaptive.binding.steps import Steps
 from hvd_adaptive.binding.token import Tokens
+from hvd_adaptive.errors import UnsupportedError
 from hvd_adaptive.monitor import Meter
 from hvd_adaptive.ops import Array, Ops
 from hvd_adaptive.tensorflow import caller
@@ -69,6 +71,9 @@ class Hooks(HorovodCompressor):  # type: ignore[misc]  # untyped
     def _prepare_hooks(self) -> None:
         self._lock = threading.Lock()
         self._groups = weakref.WeakKeyDictionary[Any, _Group]()
+        dtypes = [slot.parameter.dtype for plan in self._steps.plans if plan.untouched for slot in plan.unit.slots]
+        # One only, for what Horovod reduces together must have one, and then tokens have it, too.
+        self._lent_dtype = next((dtype for dtype in dtypes if dtype in _PRECISION), None)
 
     def __hash__(self) -> int:
         # Horovod looks up by it how to reduce, before any gradient comes: the first sight of who is going to use this object.
@@ -76,6 +81,7 @@ class Hooks(HorovodCompressor):  # type: ignore[misc]  # untyped
             caller.check_user()
         return id(self)
 
+    @on_instances
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def compress(self, tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:
         """Traced by Horovod with a variable's gradient. Returns the tensor it shall allreduce, and a context."""
@@ -120,13 +126,13 @@ class Hooks(HorovodCompressor):  # type: ignore[misc]  # untyped
         with tf.control_dependencies([flat] if isinstance(flat, tf.Operation) else flat):
             for name, tensor, is_lent in zip(group.handed.names, reduced, lent, strict=True):
                 shape = self._places[name].slot.parameter.shape
-                given.append(tf.identity(tensor) if is_lent else tf.reshape(next(left), shape))
+                given.append(tf.identity(tensor) if is_lent else _final(tf.reshape(next(left), shape)))
         return given
 
     def _is_lent(self, name: str) -> bool:
         """True if Horovod's own allreduce carries the gradient itself, in every step."""
         place = self._places[name]
-        return self._steps.plans[place.unit].untouched and place.slot.parameter.dtype in _PRECISION
+        return self._steps.plans[place.unit].untouched and place.slot.parameter.dtype == self._lent_dtype
 
     def _begin(self, group: _Group, *gradients: tf.Tensor) -> list[Array]:
         """Within a step: take a group's gradients, those that are not lent. Returns their tokens."""
@@ -167,6 +173,19 @@ class Hooks(HorovodCompressor):  # type: ignore[misc]  # untyped
             if steps.current.returned == group.handed.expected:
                 steps.finish()
             return flat
+
+
+@tf.custom_gradient  # type: ignore[untyped-decorator]
+def _final(gradient: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+    """``gradient``, of which no tape may ask how it came about: host calls would answer zero."""
+
+    def differentiated(_: tf.Tensor) -> tf.Tensor:
+        raise UnsupportedError(
+            "a compressed gradient was differentiated, which has no answer: take second derivatives from a plain "
+            "tf.GradientTape, and let the distributed tape see the loss only, outside of other tapes"
+        )
+
+    return tf.identity(gradient), differentiated
 
 
 def _on_host(function: Callable[..., list[Array]], group: _Group) -> Callable[..., list[Array]]:

@@ -47,6 +47,7 @@ class Checks:
 
     def restart(self) -> None:
         """Forget the first trace: nothing is held back of it."""
+        self._user: str | None = None
         self._expected: list[str] | None = None
         self._reduction: Any = None
         self._left: list[tuple[Any, str]] = []
@@ -63,6 +64,7 @@ class Checks:
                 "op=hvd.Adasum combines whole updates, and compression would change what it measures; use op=hvd.Average or "
                 "op=hvd.Sum"
             )
+        self._check_user(call)
         self._check_variables(call)
         expected = self._with_gradient(call)
         names = self._names_of(call)
@@ -92,6 +94,14 @@ class Checks:
 
     def _all(self, call: Call) -> list[str]:
         return [self._names[id(variable)] for variable in call.variables]
+
+    def _check_user(self, call: Call) -> None:
+        if self._user not in {None, call.user}:
+            raise ConfigError(
+                f"{self._user} and {call.user} use one compression object, which would compress twice in a step; give each an "
+                "object of its own, or leave one out: an optimizer that reduces gradients needs no distributed tape"
+            )
+        self._user = call.user
 
     def _check_variables(self, call: Call) -> None:
         strange = [variable.name for variable in call.variables if id(variable) not in self._names]

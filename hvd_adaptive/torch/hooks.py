@@ -8,6 +8,7 @@ from horovod.torch.compression import Compressor as HorovodCompressor
 
 from hvd_adaptive.binding import token
 from hvd_adaptive.binding.collective import RankSet
+from hvd_adaptive.binding.on_instances import on_instances
 from hvd_adaptive.binding.step import Place
 from hvd_adaptive.binding.steps import Steps
 from hvd_adaptive.engine import Flight
@@ -41,6 +42,7 @@ class Hooks(HorovodCompressor):  # type: ignore[misc]
     _steps: Steps
     _tokens: token.Tokens
 
+    @on_instances
     def compress(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
         """Called by Horovod with a parameter's gradient. Returns the tensor it shall allreduce, and a context."""
         name = self._finder.find(tensor)
