@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from hvd_adaptive.binding.compression import Compression
 from hvd_adaptive.compress import Compressor
-from hvd_adaptive.errors import ConfigError, UnsupportedError
+from hvd_adaptive.errors import ConfigError, StateError
 from hvd_adaptive.granularity import Parameter
 from hvd_adaptive.ops import Array
 from hvd_adaptive.ops.tensorflow_ops import TensorFlowOps
@@ -105,9 +105,9 @@ class TensorFlowCompression(Hooks, Compression, tf.train.experimental.PythonStat
         """Called by ``tf.train.Checkpoint`` in place of :meth:`serialize`, which another thread shall call later.
 
         Raises:
-            UnsupportedError: what is held back would then be of another step than the variables.
+            StateError: what is held back would then be of another step than the variables.
         """
-        raise UnsupportedError(
+        raise StateError(  # TensorFlow takes a NotImplementedError for a warning
             "a compression object cannot be saved in the background: leave out CheckpointOptions(enable_async=True), or save "
             "compression.state_dict() by yourself"
         )

@@ -14,10 +14,9 @@ _HOW = "pass model.trainable_variables, as to the tape"
 
 
 def checked(variables: Iterable[Any]) -> dict[str, tf.Variable]:
-    """The distinct variables in order, by name: ``"3.dense/kernel"`` is ``sequential_2/dense_7/kernel:0``.
+    """The distinct variables in order, by name: their place and their path without the numbers that Keras counts up.
 
-    That is their place, and their path without the numbers that Keras counts up, which differ between processes and after a model
-    was built twice, and without the model, which is part of it until the model is saved and loaded.
+    Those numbers differ between processes, or after a model was built twice: ``"3.dense/kernel"`` is ``dense_7/kernel:0``.
 
     Raises:
         ConfigError: if there are none, or they are no variables.
@@ -29,13 +28,12 @@ def checked(variables: Iterable[Any]) -> dict[str, tf.Variable]:
         or isinstance(variables, str | tf.Variable)
     ):
         raise ConfigError(f"variables is {type(variables).__name__}; {_HOW}")
-    opened: dict[int, tuple[tf.Variable, str]] = {}
+    given: dict[str, tf.Variable] = {}
     for one in list(variables):
         variable, path = _opened(one)
-        opened.setdefault(id(variable), (variable, path))
-    given: dict[str, tf.Variable] = {}
-    for (variable, path), short in zip(opened.values(), _short([path for _, path in opened.values()]), strict=True):
-        name = f"{len(given)}.{short}"
+        if any(variable is known for known in given.values()):
+            continue
+        name = f"{len(given)}.{_path(path)}"
         if variable.trainable and variable.dtype.name not in _FLOATS:
             raise UnsupportedError(
                 f"variable {path!r} is {variable.dtype.name}; Horovod and this package reduce real floats only: "
@@ -66,9 +64,5 @@ def _opened(one: Any) -> tuple[tf.Variable, str]:
     raise ConfigError(f"variables must hold variables, got {type(one).__name__}; {_HOW}")
 
 
-def _short(paths: list[str]) -> list[str]:
-    """Paths without numbers, and without what all begin with, as far as two parts are left of each."""
-    parts = [[re.sub(r"(?<=.)_\d+$", "", part) for part in path.removesuffix(":0").split("/")] for path in paths]
-    while parts and min(map(len, parts)) > 2 and len({path[0] for path in parts}) == 1:
-        parts = [path[1:] for path in parts]
-    return ["/".join(path) for path in parts]
+def _path(name: str) -> str:
+    return "/".join(re.sub(r"(?<=.)_\d+$", "", part) for part in name.removesuffix(":0").split("/"))

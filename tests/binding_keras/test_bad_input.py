@@ -1,5 +1,6 @@
 """What is not legal is refused by an error of this package that says what was given and what to do."""
 
+import copy
 import subprocess
 import sys
 from collections.abc import Callable
@@ -79,6 +80,38 @@ def for_torch() -> None:
     WRAP(sgd(), compression=kind())
 
 
+def loaded() -> None:
+    module = model()
+    module.compile(sgd(), "mse")
+    module.fit(*data(hvd.rank()), verbose=0, callbacks=[hvk.BroadcastGlobalVariablesCallback()])
+
+
+class Taped(keras.Model):
+    """Reduces in its own step."""
+
+    compression: Any
+
+    def train_step(self, given: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((self(given[0]) - given[1]) ** 2)
+        tape = hvd.DistributedGradientTape(tape, compression=self.compression, groups=1)
+        variables = [variable.value for variable in self.trainable_variables]
+        self.optimizer.apply(tape.gradient(loss, variables), self.trainable_variables)
+        return {"loss": loss}
+
+
+def taped(distributed: bool) -> None:
+    inner = model()
+    module = Taped(inner.inputs, inner.outputs)
+    module.compression = entire(module)
+    module.compile(WRAP(sgd(), compression=module.compression) if distributed else sgd(), "mse")
+    module.fit(*data(hvd.rank()), batch_size=8, verbose=0, callbacks=[hvk.BroadcastGlobalVariablesCallback()])
+
+
+def unknown_ranks(callback: Any, **options: Any) -> None:
+    callback(**options, process_set=hvd.ProcessSet([0, 1]))
+
+
 INSIDE = "DistributedOptimizer(keras.optimizers.LossScaleOptimizer(optimizer)"
 CASES: dict[str, tuple[Callable[[], object], type[HvdAdaptiveError], list[str]]] = {
     "a name": (lambda: WRAP("sgd"), ConfigError, ["one of Keras 3", "keras.optimizers.SGD(0.01)", "'sgd'"]),
@@ -96,6 +129,12 @@ CASES: dict[str, tuple[Callable[[], object], type[HvdAdaptiveError], list[str]]]
     "no passes": (lambda: WRAP(sgd(), backward_passes_per_step=0), ConfigError, ["must be 1, got 0"]),
     "groups of variables": (lambda: WRAP(sgd(), groups=[[1]]), ConfigError, ["None or a number >= 1", "[[1]]"]),
     "ranks": (lambda: WRAP(sgd(), process_set=[0]), ConfigError, ["hvd.add_process_set()", "[0]"]),
+    "ranks that Horovod does not know": (lambda: unknown_ranks(hvk.MetricAverageCallback), ConfigError, ["hvd.add_process_set("]),
+    "those to broadcast to": (lambda: unknown_ranks(hvk.BroadcastGlobalVariablesCallback), ConfigError, ["ranks=[0, 1]"]),
+    "those of a warm-up": (lambda: unknown_ranks(hvk.LearningRateWarmupCallback, initial_lr=1), ConfigError, ["ranks=[0, 1]"]),
+    "a loaded model": (loaded, ConfigError, ["SGD, does not reduce gradients", "hvd_adaptive.keras.DistributedOptimizer("]),
+    "a copy": (lambda: copy.deepcopy(WRAP(sgd())), UnsupportedError, ["cannot be copied or pickled", "get_config()"]),
+    "a tape, too": (lambda: taped(True), ConfigError, ["DistributedGradientTape and DistributedSGD use one"]),
     "two with one object": (two_with_one_object, ConfigError, ["another optimizer uses this compression object"]),
     "one by one": (one_by_one, ConfigError, ["at once", "groups=1"]),
     "a loss scale outside": (scale_outside, UnsupportedError, [INSIDE]),
@@ -116,6 +155,10 @@ def test_it_is_refused_in_words(ranks: Any, name: str) -> None:
         assert [word for word in words if word not in str(error)] == [], error
     if words != [INSIDE]:  # Keras adds the addresses of objects to what comes up within its conditions
         assert len({str(error) for error in answers}) == 1
+
+
+def test_a_step_of_ones_own_may_reduce_by_itself(ranks: Any) -> None:
+    ranks(2).run(taped, False)
 
 
 def test_what_must_be_there_first() -> None:

@@ -1,5 +1,6 @@
 """Horovod's callbacks, for Keras 3."""
 
+import math
 from typing import Any
 
 import horovod.tensorflow as hvd
@@ -39,7 +40,7 @@ def broadcast(root: int, lazy: bool) -> tuple[Any, np.ndarray, np.ndarray]:
     if not lazy:
         optimizer.build(module.trainable_variables)
         for one in optimizer.variables[2:]:
-            one.assign(np.full(one.shape, hvd.rank(), "float32"))
+            one.assign(np.full(one.shape, hvd.rank() / 1000, "float32"))
     first = First()
     module.compile(optimizer, "mse")
     callbacks = [hvk.BroadcastGlobalVariablesCallback(root), first]
@@ -54,6 +55,7 @@ def test_all_begin_with_the_roots_variables(ranks: Any, root: int) -> None:
         np.testing.assert_array_equal(first, expected)
         np.testing.assert_array_equal(last, answers[0][1])
         np.testing.assert_array_equal(state, answers[0][2])
+        assert np.isfinite(state).all()  # else all are equal
 
 
 def own_weights() -> np.ndarray:
@@ -86,6 +88,39 @@ def test_figures_are_means_over_ranks(ranks: Any, size: int) -> None:
         assert set(history) == {"loss", "val_loss"}
         assert history["val_loss"] == pytest.approx([mean, mean], rel=1e-6)  # float32
         assert history == answers[0][0]
+
+
+def of_a_process_set() -> tuple[float, bool, bool]:
+    """The mean of a figure; whether this rank has the weights of rank 1, and those it began with."""
+    sets = [hvd.add_process_set([0, 1]), hvd.add_process_set([2])]
+    own, logs = sets[hvd.rank() // 2], {"loss": float(hvd.rank())}
+    hvk.MetricAverageCallback(process_set=own).on_epoch_end(0, logs)
+    module = model(seed=hvd.rank())
+    module.compile(hvk.DistributedOptimizer(sgd(), process_set=own), "mse")
+    callback = hvk.BroadcastGlobalVariablesCallback(own.ranks[-1], process_set=own)
+    callback.set_model(module)
+    callback.on_train_begin()
+    for one in sets:
+        hvd.remove_process_set(one)
+    found = weights(module)
+    return logs["loss"], np.array_equal(found, weights(model(seed=1))), np.array_equal(found, own_weights())
+
+
+def test_process_sets(ranks: Any) -> None:
+    assert ranks(3).run(of_a_process_set) == [(0.5, True, False), (0.5, True, True), (2.0, False, True)]
+
+
+def without_a_mean() -> dict[str, float]:
+    signs = {"both": math.inf * (1 - 2 * hvd.rank()), "one": math.inf * hvd.rank() if hvd.rank() else 1.0, "nan": math.nan}
+    hvk.MetricAverageCallback().on_epoch_end(0, logs := dict(signs))
+    return logs
+
+
+def test_figures_that_are_not_finite(ranks: Any) -> None:
+    for logs in ranks(2).run(without_a_mean):
+        assert math.isnan(logs["both"])
+        assert logs["one"] == math.inf
+        assert math.isnan(logs["nan"])
 
 
 def validated_on_one() -> None:

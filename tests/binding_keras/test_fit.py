@@ -32,6 +32,8 @@ def from_alone(kind: str) -> tuple[float, float]:
     """How far ``fit`` on all ranks is from one process, and how far one process is from one on this rank's data only."""
     if kind == "sum":
         return difference(weights(fitted(op=hvd.Sum)[0]), alone(sum_=True)), 0.0
+    if kind == "factor 1 of a sum":
+        return difference(weights(fitted(building("entire-model", TopK(1)), op=hvd.Sum)[0]), alone(sum_=True)), 0.0
     if kind == "predivide":
         return difference(weights(fitted(gradient_predivide_factor=2.0)[0]), alone()), 0.0
     if kind == "one by one":
@@ -44,10 +46,28 @@ def from_alone(kind: str) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("size", [2, 3])
-@pytest.mark.parametrize("kind", ["mean", "sum", "predivide", "one by one", "clip, decay, schedule", "factor 1 of that"])
+@pytest.mark.parametrize(
+    "kind", ["mean", "sum", "factor 1 of a sum", "predivide", "one by one", "clip, decay, schedule", "factor 1 of that"]
+)
 def test_it_equals_one_process_with_the_joined_batches(ranks: Any, size: int, kind: str) -> None:
     for distance, _ in ranks(size).run(from_alone, kind):
         assert distance <= ROUNDING
+
+
+def in_two_sets(compress: bool) -> float:
+    """Two process sets train at the same time, each with its own ranks' data."""
+    sets = [hvd.add_process_set([0, 1]), hvd.add_process_set([2])]
+    own = sets[hvd.rank() // 2]
+    build = building("entire-model", TopK(1), process_set=own) if compress else None
+    module, _ = fitted(build, **({} if compress else {"process_set": own}))
+    for one in sets:
+        hvd.remove_process_set(one)
+    return difference(weights(module), alone(ranks=own.ranks))
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_process_sets(ranks: Any, compress: bool) -> None:
+    assert max(ranks(3).run(in_two_sets, compress)) <= ROUNDING
 
 
 def against_dense_and_loop(scope: str) -> tuple[float, np.ndarray, np.ndarray, int]:

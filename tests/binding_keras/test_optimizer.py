@@ -189,18 +189,19 @@ def test_sparse_gradients(ranks: Any) -> None:
             np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)  # so they are here, and rounded in float32
 
 
-def unused() -> tuple[np.ndarray, int]:
-    """A variable the loss does not depend on."""
+def unused(accumulated: int | None) -> tuple[np.ndarray, int, np.ndarray]:
+    """A variable the loss does not depend on; it comes first."""
     module = model()
     spare = keras.Variable(np.ones(3, "float32"))
-    variables = [*module.trainable_variables, spare]
+    variables = [spare, *module.trainable_variables]
     compression = hva.EntireModel(variables, TopK(2))
-    optimizer = hvk.DistributedOptimizer(sgd(), compression=compression)
+    optimizer = hvk.DistributedOptimizer(sgd(gradient_accumulation_steps=accumulated), compression=compression)
     optimizer.build(variables)
     gradients = [tf.fill(v.shape, float(hvd.rank())) for v in module.trainable_variables]
     optimizer._filter_empty_gradients = _quietly(optimizer)
-    optimizer.apply([*gradients, None], variables)
-    return np.asarray(spare), compression.stats().steps
+    for _ in range(accumulated or 1):
+        optimizer.apply([None, *gradients], variables)
+    return np.asarray(spare), compression.stats().steps, weights(module)
 
 
 def _quietly(optimizer: Any) -> Any:
@@ -210,7 +211,37 @@ def _quietly(optimizer: Any) -> Any:
     )
 
 
-def test_gradients_that_are_none(ranks: Any) -> None:
-    for spare, steps in ranks(2).run(unused):
+@pytest.mark.parametrize("accumulated", [None, 2])
+def test_gradients_that_are_none(ranks: Any, accumulated: int | None) -> None:
+    answers = ranks(2).run(unused, accumulated)
+    for spare, steps, found in answers:
         assert spare.tolist() == [1, 1, 1]
         assert steps == 1
+        np.testing.assert_array_equal(found, answers[0][2])
+
+
+def overwritten(steps: int | None, compress: bool) -> tuple[list[list[float]], np.ndarray]:
+    """A variable that gets the "gradient" itself, as the scales of float8 layers do, after each step; all other weights."""
+    module = model()
+    scale = keras.Variable(np.zeros(40, "float32"))
+    scale.overwrite_with_gradient = True
+    variables = [scale, *module.trainable_variables]
+    compression = hva.EntireModel(variables, TopK(2)) if compress else None
+    optimizer = hvk.DistributedOptimizer(sgd(gradient_accumulation_steps=steps), compression=compression)
+    optimizer.build(variables)
+    seen = []
+    for step in range(2):
+        value = tf.range(40, dtype=tf.float32) * (1 + (hvd.rank() + step) % 2)
+        optimizer.apply([value, *(tf.fill(v.shape, float(hvd.rank())) for v in module.trainable_variables)], variables)
+        seen.append(np.asarray(scale).tolist())
+    return seen, weights(module)
+
+
+@pytest.mark.parametrize("compress", [False, True])
+@pytest.mark.parametrize("steps", [None, 2])
+def test_next_values_are_the_largest_of_all_ranks(ranks: Any, steps: int | None, compress: bool) -> None:
+    largest, before = [2.0 * place for place in range(40)], [0.0] * 40
+    answers = ranks(2).run(overwritten, steps, compress)
+    for seen, found in answers:
+        assert seen == [before if steps else largest, largest]
+        np.testing.assert_array_equal(found, answers[0][1])

@@ -1,6 +1,7 @@
 """What cannot work is refused on every rank, with the reason and what to write instead."""
 
 import importlib
+import tempfile
 from typing import Any
 
 import horovod.tensorflow as hvd
@@ -76,10 +77,44 @@ def summed_by_adasum() -> Any:
     train(stepping(variables, building("entire-model", TopK(10))(variables), groups=1, op=hvd.Adasum), 1)
 
 
-def keras_3(module: str) -> Any:
+def in_another_order() -> Any:
+    variables = [tf.Variable(tf.ones([30]), name=name) for name in "ab"]
+    hva.EntireModel(variables[:: -1 if hvd.rank() else 1], TopK(2))
+
+
+class Own(keras.optimizers.SGD):
+    """A class of the user's."""
+
+
+def keras_3(module: str, kind: Any = keras.optimizers.SGD) -> Any:
     dense = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
     compression = hva.EntireModel(dense.trainable_variables, TopK(10))
-    importlib.import_module(module).DistributedOptimizer(keras.optimizers.SGD(), compression=compression)
+    importlib.import_module(module).DistributedOptimizer(kind(), compression=compression)
+
+
+def differentiated_twice(*, traced: bool) -> Any:
+    variables = [tf.Variable(tf.range(1.0, 31.0))]
+    compression = building("entire-model", TopK(2))(variables)
+
+    def second() -> Any:
+        with tf.GradientTape() as outer:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(variables[0] ** 3)
+            (first,) = hvd.DistributedGradientTape(tape, compression=compression, groups=1).gradient(loss, variables)
+        return outer.gradient(first, variables)
+
+    return (tf.function(second) if traced else second)()
+
+
+def saved_in_the_background() -> Any:
+    compression = built()
+    with tempfile.TemporaryDirectory() as folder:
+        options = tf.train.CheckpointOptions(enable_async=True)
+        tf.train.Checkpoint(compression=compression).save(f"{folder}/checkpoint", options=options)
+
+
+def given_to_the_tape(compression: Any) -> Any:
+    train(stepping(model(), compression, groups=1), 1)
 
 
 GROUPS_1 = "pass groups=1 to hvd.DistributedGradientTape or DistributedOptimizer"
@@ -104,19 +139,32 @@ CASES = {
         ["agreement='exact' needs every gradient before it decides", GROUPS_1],
     ),
     "fewer variables than the tape": (lambda: with_other_variables(1, 0), ["gradients of 'last/kernel:0' are handed over"]),
-    "other variables": (lambda: with_other_variables(0, 1), ["of which this compression object knows nothing"]),
+    "other variables": (
+        lambda: with_other_variables(0, 1),
+        ["of which this compression object knows nothing", "build it from the variables that the tape or the optimizer gets"],
+    ),
+    "another order on one rank": (in_another_order, ["'0.a'", "'0.b'"]),
     "more variables than the tape": (with_too_many, ["does not get '5.more'", "from the same variables"]),
     "a variable twice for the tape": (with_one_twice, ["gets '0.first/kernel' more than once", "list each variable once"]),
     "functions run eagerly": (run_eagerly, ["run_functions_eagerly(True) keeps Horovod's functions", "leave it out"]),
     "built within the step": (within_the_step, ["built within a tf.function", "build one before training"]),
     "built in every eager step": (
         in_every_step,
-        ["one more compression object for the same variables", "the 4 before did one step each"],
+        ["one more compression object for the same variables", "the 4 before did one step each", "build one before training"],
     ),
+    "second derivatives": (lambda: differentiated_twice(traced=False), ["second derivatives from a plain tf.GradientTape"]),
+    "second derivatives, traced": (lambda: differentiated_twice(traced=True), ["a compressed gradient was differentiated"]),
+    "saved in the background": (saved_in_the_background, ["enable_async=True", "compression.state_dict()"]),
+    "a method": (lambda: given_to_the_tape(TopK(9)), ["TopK(factor=9.0)", "compression=EntireModel(parameters, TopK("]),
+    "a class": (lambda: given_to_the_tape(hva.EntireModel), ["is the class EntireModel", "build one before training"]),
     "under XLA": (compiled, ["XLA compiles this function", "jit_compile=False"]),
     "hvd.allreduce": (allreduced, ["serves hvd.DistributedGradientTape", "cannot be passed to hvd.allreduce"]),
     "Adasum": (summed_by_adasum, ["op=hvd.Adasum combines whole updates", "op=hvd.Average"]),
     "Keras 3": (lambda: keras_3("horovod.tensorflow.keras"), ["never reduces gradients under Keras 3", "hvd_adaptive.keras"]),
+    "Keras 3, a class of one's own": (
+        lambda: keras_3("horovod.tensorflow.keras", Own),
+        ["never reduces gradients under Keras 3", "hvd_adaptive.keras.DistributedOptimizer(optimizer, compression=compression)"],
+    ),
     "Keras 3, past the tape's module": (lambda: keras_3("horovod.tensorflow"), ["never reduces gradients under Keras 3"]),
 }
 

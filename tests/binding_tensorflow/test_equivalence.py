@@ -37,6 +37,43 @@ def test_factor_1_equals_stock_horovod(ordered_ranks: Any, size: int, traced: bo
             assert difference <= (0.0 if case[1][1] == "reduce" else 1e-6), case
 
 
+@pytest.mark.parametrize("options", [{"op": hvd.Sum}, {"gradient_predivide_factor": 2.0}], ids=["sum", "predivided"])
+def test_means_are_scaled_as_stock_horovod_scales(ordered_ranks: Any, options: dict[str, Any]) -> None:
+    def on_rank() -> Any:
+        stock, _ = trained(None, 5, groups=1, **options)
+        found = []
+        for scope, groups in (("layer-wise", None), ("entire-model", 1)):
+            ours, _ = trained(building(scope, TopK(1), exchange="gather"), 5, groups=groups, **options)
+            found.append(float(abs(stock - ours).max() / abs(stock).max()))
+        return found
+
+    for on_one in ordered_ranks(2).run(on_rank):
+        assert max(on_one) <= 1e-6  # a gather is summed in another order than a reduction
+
+
+@pytest.mark.parametrize(("scope", "groups"), [("layer-wise", None), ("layer-wise", 1), ("entire-model", 1)])
+def test_variables_of_several_dtypes(ranks: Any, scope: str, groups: int | None) -> None:
+    """Horovod reduces together what has one dtype only, and knows no bfloat16."""
+    dtypes = ["float16", "float32", "bfloat16", "float64"]
+
+    def on_rank() -> Any:
+        found = []
+        for method in (Identity(), TopK(1)):
+            variables = [tf.Variable(tf.zeros([30], dtype)) for dtype in dtypes]
+            factors = [tf.constant(np.arange(30) * (place + 1) + 2 * hvd.rank(), dtype) for place, dtype in enumerate(dtypes)]
+            compression = building(scope, method)(variables)
+            with tf.GradientTape() as tape:
+                sums = [tf.reduce_sum(v * factor) for v, factor in zip(variables, factors, strict=True)]
+                loss = tf.add_n([tf.cast(one, tf.float32) for one in sums])
+            tape = hvd.DistributedGradientTape(tape, compression=compression, groups=groups)
+            gradients = tape.gradient(loss, variables)
+            found.append([(one.dtype.name, one.numpy().astype(float).tolist()) for one in gradients])
+        return found
+
+    wanted = [(dtype, (np.arange(30.0) * (place + 1) + 1).tolist()) for place, dtype in enumerate(dtypes)]
+    assert ranks(2).run(on_rank) == [[wanted, wanted]] * 2
+
+
 def variables_and_balance(scope: str, groups: int | None, compressor: Any, exchange: str) -> tuple[Any, float]:
     """Variables after 50 steps, and how far sent + residual is from all gradients, relative to the largest sum."""
     variables = model()

@@ -77,6 +77,27 @@ def test_a_checkpointed_run_goes_on_bit_for_bit(ordered_ranks: Any, tmp_path: Pa
             assert (steps, done) == (30, 30), case
 
 
+def test_a_state_is_not_changed_by_going_on(ranks: Any) -> None:
+    """What was saved stays as it was, also where it was loaded."""
+
+    def on_rank() -> Any:
+        objects = [(variables, building("layer-wise", TopK(20))(variables)) for variables in (model(), model())]
+        (_, first), (_, second) = objects
+        steps = [stepping(variables, compression, groups=1) for variables, compression in objects]
+        train(steps[0], 2)
+        saved = first.state_dict()
+        before = {unit: memory["residual"].tolist() for unit, memory in saved["memory"].items()}
+        train(steps[0], 2, first=2)
+        second.load_state_dict(saved)
+        loaded = {unit: memory["residual"].tolist() for unit, memory in second.state_dict()["memory"].items()}
+        train(steps[1], 2, first=2)
+        after = {unit: memory["residual"].tolist() for unit, memory in saved["memory"].items()}
+        later = {unit: memory["residual"].tolist() for unit, memory in second.state_dict()["memory"].items()}
+        return before == after, before == loaded, [unit for unit in before if before[unit] == later[unit]]
+
+    assert ranks(2).run(on_rank) == [(True, True, [])] * 2
+
+
 def test_a_checkpoint_of_something_else_is_refused(ranks: Any, tmp_path: Path) -> None:
     def on_rank() -> Any:
         variables = model()

@@ -1,6 +1,7 @@
 """What Horovod hands over while TensorFlow traces: once, whatever changes from step to step, and also where gradients are few."""
 
 from typing import Any
+from unittest import mock
 
 import horovod.tensorflow as hvd
 import numpy as np
@@ -10,6 +11,7 @@ from taped import batches, building, flat, model, stepping, train
 
 import hvd_adaptive.tensorflow as hva
 from hvd_adaptive import GraVAC, Memory, RandomK, Schedule, TopK
+from hvd_adaptive.tensorflow.collective import HorovodCollective
 
 
 def gradient_of(loss: Any, variables: Any, compression: Any, **tape_options: Any) -> Any:
@@ -34,6 +36,41 @@ def test_nothing_is_traced_again_when_the_factor_changes(ranks: Any, scope: str,
         assert traces == 1
         assert factors >= 7
         assert variables.tobytes() == first[2].tobytes()
+
+
+def test_eager_steps_are_traced_once_too(ranks: Any) -> None:
+    """Horovod looks up by the object how to reduce, and hands each gradient over when that is traced."""
+
+    def on_rank() -> Any:
+        variables, handed = model(), []
+        controller = Schedule(lambda step: 1.0 + step % 7)
+        compression = building("entire-model", TopK(10), controller=controller)(variables)
+        compress = compression.compress
+
+        @tf.autograph.experimental.do_not_convert
+        def noting(tensor):  # annotations do not travel to the ranks
+            handed.append(tensor.shape)
+            return compress(tensor)
+
+        compression.compress = noting
+        train(stepping(variables, compression, traced=False, groups=1), 10)
+        return len(handed), compression.stats().steps
+
+    assert ranks(2).run(on_rank) == [(5, 10)] * 2
+
+
+@pytest.mark.parametrize("groups", [None, 1])
+def test_the_tape_may_have_the_variables_in_another_order(ordered_ranks: Any, groups: int | None) -> None:
+    def on_rank() -> Any:
+        ends = []
+        for order in (1, -1):
+            variables = model()
+            compression = building("layer-wise", TopK(10))(variables[::order])
+            train(stepping(variables, compression, groups=groups), 5)
+            ends.append(flat(variables).tobytes())
+        return ends[0] == ends[1]
+
+    assert all(ordered_ranks(2).run(on_rank))
 
 
 def test_autograph_leaves_the_result_as_it_is(ordered_ranks: Any) -> None:
@@ -91,6 +128,20 @@ def test_variables_without_a_gradient_are_left_alone(ranks: Any) -> None:
         # sent + residual is what came: float32 rounds the sums of four steps
         np.testing.assert_allclose(first + left[:30], whole[:30], rtol=0, atol=1e-5)
         np.testing.assert_allclose(last + left[70:], whole, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("groups", "agreement"), [(None, "lagged"), (1, "lagged"), (1, "exact")])
+def test_units_without_a_gradient_are_sent_and_decided_for(ranks: Any, groups: int | None, agreement: str) -> None:
+    def on_rank() -> Any:
+        variables = [tf.Variable(tf.ones([40]), name=name) for name in "abc"]
+        controller, memory = GraVAC(min_factor=2, max_factor=8, agreement=agreement), Memory()
+        compression = building("layer-wise", TopK(2), controller=controller, monitor=memory)(variables)
+        for _ in range(3):
+            gradient_of(lambda: tf.reduce_sum(variables[0] + 2 * variables[2]), variables, compression, groups=groups)
+        return sorted((record.step, record.unit) for record in memory.records)
+
+    wanted = [(step, unit) for step in range(3) for unit in ("0.a", "1.b", "2.c")]
+    assert ranks(2).run(on_rank, seconds=60) == [wanted] * 2
 
 
 @pytest.mark.parametrize(("scope", "groups"), [("entire-model", 1), ("layer-wise", None)])
@@ -230,6 +281,27 @@ def test_two_optimizers_have_an_object_each(ranks: Any) -> None:
         assert steps == [10, 10]
         assert (one.tobytes(), two.tobytes()) == (first[0][0].tobytes(), first[0][1].tobytes())
         np.testing.assert_allclose(one, alone, rtol=0, atol=1e-6)  # reductions that overlap are summed in another order
+
+
+def test_two_objects_name_their_collectives_apart(ranks: Any) -> None:
+    """In one function both may be under way at once, and Horovod tells data apart by names."""
+
+    def on_rank() -> Any:
+        named, start = [], HorovodCollective.start
+
+        def noting(self, kind, x, name, splits=()):  # annotations do not travel to the ranks
+            named[-1].add(name)
+            return start(self, kind, x, name, splits)
+
+        for scope in ("layer-wise", "layer-wise", "entire-model"):
+            variables = model()
+            compression = building(scope, TopK(10))(variables)
+            named.append(set())
+            with mock.patch.object(HorovodCollective, "start", noting):
+                train(stepping(variables, compression, groups=1), 2)
+        return [len(names) for names in named], len(set.union(*named))
+
+    assert ranks(2).run(on_rank) == [([5, 5, 1], 11)] * 2
 
 
 def test_a_loop_within_one_function(ranks: Any) -> None:

@@ -516,6 +516,24 @@ def with_a_bad_factor(module: nn.Sequential, scope: str, factor: Any) -> None:
     train(module, on(named, module.parameters(), compression))
 
 
+@pytest.mark.parametrize(
+    ("compression", "words"),
+    [
+        (TopK(9), ["TopK(factor=9.0)", "compression=EntireModel(parameters, TopK(factor=9.0))"]),
+        (hva.EntireModel, ["is the class EntireModel", "build one before training"]),
+    ],
+    ids=["a method", "a class"],
+)
+def test_what_is_no_object_is_refused(ranks: Any, compression: Any, words: list[str]) -> None:
+    def step() -> None:
+        module = network()
+        inner = torch.optim.SGD(module.parameters(), lr=0.1)
+        hvd.DistributedOptimizer(inner, named_parameters=module.named_parameters(), compression=compression)
+        module(inputs_of(0)).sum().backward()
+
+    assert_refused(ranks(2).attempt(step), ConfigError, *words)
+
+
 @pytest.mark.parametrize("factor", [0.5, 0, float("inf"), float("nan"), None, "2"])
 def test_a_factor_that_a_controller_decides_must_be_legal(ranks: Any, factor: Any) -> None:
     def on_rank() -> Any:

@@ -1,6 +1,6 @@
 """A small Keras 3 model, trained by ``fit`` on every rank, each on its own data, and by a loop written by hand."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import horovod.tensorflow as hvd
@@ -89,10 +89,10 @@ def looped(build: Callable[[Any], Any] | None = None) -> tuple[Any, Any]:
     return module, compression
 
 
-def alone(inner: Callable[[], Any] = sgd, *, sum_: bool = False) -> np.ndarray:
-    """Weights of one process that takes the batches of all ranks together; ``sum_`` adds up the ranks' losses."""
-    module, size = model(), hvd.size()
-    parts = [data(rank) for rank in range(size)]
+def alone(inner: Callable[[], Any] = sgd, *, sum_: bool = False, ranks: Sequence[int] | None = None) -> np.ndarray:
+    """Weights of one process that takes the batches of all ``ranks`` together; ``sum_`` adds up the ranks' losses."""
+    module, parts = model(), [data(rank) for rank in ranks or range(hvd.size())]
+    size = len(parts)
     joined = [
         np.concatenate([part[which][first : first + BATCH] for first in range(0, 48, BATCH) for part in parts])
         for which in (0, 1)
