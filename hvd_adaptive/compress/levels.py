@@ -8,9 +8,14 @@ import abc
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from hvd_adaptive.compress.base import Compressor, ExchangeName, Field, Payload, add_weighted, at_least_single, dtype_bits
+from hvd_adaptive.compress.base import Compressor, ExchangeName, Field, Payload, at_least_single, dtype_bits
 from hvd_adaptive.ops import Array, Ops
+from hvd_adaptive.ops.blocks import in_blocks
+from hvd_adaptive.ops.mixing import spread
 from hvd_adaptive.prng import Draw, uniform
+
+_MOST_LISTED = 2**12
+"""Codes of which a table tells what they stand for, which stays in a core's cache."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +48,31 @@ class Levels(Compressor):
 
     def values(self, ops: Ops, codes: Array, scale: Array, dtype: str, ranks: int = 1) -> Array:
         """What a code stands for, or the mean over ``ranks`` ranks of which ``codes`` is the sum: ``dtype[n]``."""
-        wide = ops.dtype(scale) if 2 * self.top * ranks < 2**24 else "float64"
-        fractions = (ops.cast(codes, wide) * 2 - self.top * ranks) / (self.top * ranks)
-        n = ops.size(codes)
-        values = ops.cast(fractions * ops.repeat(scale, self.width(n), n), dtype)
-        return ops.sign(values) if self.votes else values
+        return self.add_values(ops, codes, scale, dtype, None, 1.0, ranks)
+
+    def add_values(
+        self, ops: Ops, codes: Array, scale: Array, dtype: str, onto: Array | None, weight: float, ranks: int = 1
+    ) -> Array:
+        """``onto + weight * values``; donates ``onto``."""
+        n, top, width = ops.size(codes), self.top * ranks, self.width(ops.size(codes))
+        wide = ops.dtype(scale) if 2 * top < 2**24 else "float64"
+        put = ops.set_slice if onto is None else ops.add_slice
+
+        def fractions(numbers: Array) -> Array:
+            return (ops.cast(numbers, wide) * 2 - top) / top
+
+        table = fractions(ops.arange(top + 1, codes)) if top < min(n, _MOST_LISTED) else None
+        total = ops.zeros(n, dtype, like=codes) if onto is None else onto
+        step = ops.at_once(codes)
+        for start in range(0, n, step):
+            stop = min(start + step, n)
+            part = ops.slice(codes, start, stop)
+            heights = fractions(part) if table is None else ops.take(table, ops.cast(part, "int64"))
+            scales = ops.slice(scale, start // width, -(-stop // width))
+            values = ops.cast(heights * spread(ops, scales, width, start % width, stop - start), dtype)
+            values = ops.sign(values) if self.votes else values
+            total = put(total, start, values if weight == 1.0 else ops.scale(values, weight))
+        return total
 
     def encode(self, ops: Ops, x: Array, draw: Draw) -> Payload:
         n, dtype = ops.size(x), ops.dtype(x)
@@ -58,29 +83,40 @@ class Levels(Compressor):
 
     def decode(self, ops: Ops, payload: Payload, draw: Draw, onto: Array | None = None, weight: float = 1.0) -> Array:
         codes, scale = (field.array for field in payload.fields)
-        return add_weighted(ops, self.values(ops, codes, scale, payload.dtype), onto, weight)
+        return self.add_values(ops, codes, scale, payload.dtype, onto, weight)
 
 
-def rounded_at_random(ops: Ops, x: Array, scale: Array, levels: int, draw: Draw) -> Array:
+def rounded_at_random(ops: Ops, x: Array, scale: Array, width: int, levels: int, draw: Draw, limit: Array | None = None) -> Array:
     """Codes 0 to 2 ``levels`` of ``levels * x / scale``, rounded up or down at random so that the mean is exact.
 
     Args:
-        scale: ``f[1]`` or ``f[n]``; 0 only where ``x`` is.
+        scale: one for each ``width`` elements; 0 only where all of them are.
+        limit: ``f[1]``, to which magnitudes are cut first; None cuts none.
     """
-    height = abs(x) / ops.where(scale > 0, scale, ops.full_like(scale, 1.0)) * levels
-    below = ops.floor(height)
-    up = ops.cast(uniform(ops, draw.own, ops.size(x), x), ops.dtype(height)) < height - below
-    level = ops.at_most(below + ops.cast(up, ops.dtype(height)), levels) * ops.sign(x)
-    return ops.cast(level + levels, code_dtype(2 * levels))
+    scale = ops.where(scale > 0, scale, ops.full_like(scale, 1.0))
+
+    def codes(start: int, stop: int) -> Array:
+        part = ops.slice(x, start, stop)
+        if limit is not None:
+            part = ops.where(abs(part) > limit, ops.sign(part) * limit, part)
+        scales = ops.slice(scale, start // width, -(-stop // width))
+        level = ops.levels_of(part, scales, width, start % width, levels, uniform(ops, draw.own, stop - start, part, start))
+        return ops.cast(level + levels, code_dtype(2 * levels))
+
+    return in_blocks(ops, x, codes)
 
 
 def signs(ops: Ops, x: Array, draw: Draw) -> Array:
     """``u8[n]``: 1 for positive, 0 for negative elements; one bit holds no third, so an element that is 0 tosses a coin."""
-    zero = x == 0
-    positive = x > 0
-    if ops.any(zero):
-        positive = ops.where(zero, uniform(ops, draw.own, ops.size(x), x) < 0.5, positive)
-    return ops.cast(positive, "uint8")
+
+    def codes(start: int, stop: int) -> Array:
+        part = ops.slice(x, start, stop)
+        zero, positive = part == 0, part > 0
+        if ops.any(zero):
+            positive = ops.where(zero, uniform(ops, draw.own, stop - start, part, start) < 0.5, positive)
+        return ops.cast(positive, "uint8")
+
+    return in_blocks(ops, x, codes)
 
 
 def row_means(ops: Ops, x: Array, width: int) -> Array:

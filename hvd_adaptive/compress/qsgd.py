@@ -57,12 +57,11 @@ class QSGD(Levels):
 
     def scale(self, ops: Ops, x: Array) -> Array:
         width = self.width(ops.size(x))
-        largest = ops.row_max(abs(x), width)
+        largest = ops.row_max(x, width)
         if self.norm == "max":
             return largest
         norm = ops.row_norm(x, width)
         return ops.where(norm > largest, norm, largest)  # rounding may put the norm of a lone element below it
 
     def codes(self, ops: Ops, x: Array, scale: Array, draw: Draw) -> Array:
-        n = ops.size(x)
-        return rounded_at_random(ops, x, ops.repeat(scale, self.width(n), n), self.levels, draw)
+        return rounded_at_random(ops, x, scale, self.width(ops.size(x)), self.levels, draw)

@@ -62,7 +62,7 @@ class SignSGD(Levels):
 
     def scale(self, ops: Ops, x: Array) -> Array:
         n = ops.size(x)
-        return row_means(ops, abs(x), n) if self.scaled else ops.sign(ops.row_max(abs(x), n))
+        return row_means(ops, abs(x), n) if self.scaled else ops.sign(ops.row_max(x, n))
 
     def codes(self, ops: Ops, x: Array, scale: Array, draw: Draw) -> Array:
         return signs(ops, x, draw)

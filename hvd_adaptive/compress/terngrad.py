@@ -45,17 +45,17 @@ class TernGrad(Levels):
         return float((n**0.5 - 1) / 2)
 
     def scale(self, ops: Ops, x: Array) -> Array:
-        largest = ops.row_max(abs(x), ops.size(x))
+        largest = ops.row_max(x, ops.size(x))
         if self.clip is None:
             return largest
         bound = self._bound(ops, x)
         return ops.where(bound < largest, bound, largest)
 
     def codes(self, ops: Ops, x: Array, scale: Array, draw: Draw) -> Array:
-        if self.clip is not None:
-            bound = self._bound(ops, x)
-            x = ops.where(abs(x) > bound, ops.sign(x) * bound, x)
-        return rounded_at_random(ops, x, scale, 1, draw)
+        limit = None if self.clip is None else self._bound(ops, x)
+        if limit is not None and not ops.any(limit < scale):
+            limit = None  # what is beyond it is at the last level as it is
+        return rounded_at_random(ops, x, scale, ops.size(x), 1, draw, limit)
 
     def _bound(self, ops: Ops, x: Array) -> Array:
         """``f[1]``: the root mean square times ``clip``."""

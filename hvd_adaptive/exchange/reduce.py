@@ -67,7 +67,7 @@ def _levels(compressor: Levels, x: Array, situation: Situation) -> Rounds:
     mean = compressor.values(ops, lanes.unpack(ops, sums, n), scale, dtype, size)
 
     def keep_back(x: Array) -> Array:
-        return ops.add_slice(x, 0, compressor.values(ops, codes, scale, ops.dtype(x)), -1.0)
+        return compressor.add_values(ops, codes, scale, ops.dtype(x), x, -1.0)
 
     return Outcome(mean, n, keep_back)
 

@@ -4,6 +4,7 @@ No backend is chosen here: a binding passes its own. Arrays are flat (``f32[n]``
 A function documented as *donating* an argument may overwrite it; use only what it returns.
 """
 
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias
 
 import numpy.typing as npt
@@ -109,7 +110,7 @@ class Ops(Protocol):
         """The smaller of each element and ``limit``."""
 
     def row_max(self, x: Array, width: int) -> Array:
-        """``f[ceil(n / width)]``: the largest of each ``width`` elements in turn, of which none is negative."""
+        """``f[ceil(n / width)]``: the largest magnitude of each ``width`` elements in turn."""
 
     def row_sum(self, x: Array, width: int) -> Array:
         """``f64[ceil(n / width)]``: the sum of each ``width`` elements in turn, in double precision."""
@@ -129,6 +130,18 @@ class Ops(Protocol):
 
     def orthonormal(self, x: Array) -> Array:
         """Orthonormal columns that span those of ``x`` f[rows, columns], rows >= columns; finite whatever their rank."""
+
+    def uniform(self, n: int, key: tuple[int, int], like: Array) -> Array:
+        """See :func:`hvd_adaptive.ops.mixing.uniform`."""
+
+    def permute(self, x: Array, keys: Sequence[tuple[int, int]], bits: int) -> Array:
+        """See :func:`hvd_adaptive.ops.mixing.permute`."""
+
+    def levels_of(self, x: Array, scale: Array, width: int, first: int, levels: int, numbers: Array) -> Array:
+        """See :func:`hvd_adaptive.ops.mixing.levels_of`."""
+
+    def at_once(self, x: Array) -> int:
+        """Elements that a chain of elementwise operations should go over at a time."""
 
     def pack(self, codes: Array, bits: int) -> Array:
         """``u8[bits * ceil(n / 8)]`` from whole numbers below 2^bits; see :mod:`hvd_adaptive.ops.packing`."""

@@ -1,6 +1,6 @@
 """Numpy's backend where speed counts: compiled loops for what numpy and torch take several passes for."""
 
-import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,9 @@ def load() -> None:
     ops.clear(x, positions)
     ops.scatter_add(x, positions, x)
     ops.row_norm(x, 1)
+    ops.levels_of(x, ops.row_max(x, 1) + 1, 1, 0, 1, ops.uniform(1, (0, 0), x))
+    ops.row_sum(x, 1)
+    ops.permute(positions, [(0, 0)], 2)
     for dtype in _CODES:
         ops.unpack(ops.pack(positions.astype(dtype), 1), 1, 1, dtype.name)
 
@@ -71,11 +74,45 @@ class HostOps(NumpyOps):
         keys.sort()
         return (keys & np.uint64(2**32 - 1)).view(np.int64)
 
+    def row_max(self, x: NDArray, width: int) -> NDArray:
+        if x.dtype not in _COMPILED:
+            return super().row_max(x, width)
+        kind = np.int32 if x.dtype == np.float32 else np.int64
+        bits = np.empty(-(-x.size // width), kind)
+        unsigned = kind(np.iinfo(kind).max)
+        kernels.largest_onto(bits, _read_only(x).view(kind), width, unsigned)  # bits of NaN are above those of infinity
+        return bits.view(x.dtype)
+
+    def row_sum(self, x: NDArray, width: int) -> NDArray:
+        if x.dtype not in _COMPILED:
+            return super().row_sum(x, width)
+        sums = np.empty(-(-x.size // width), np.float64)
+        kernels.sums_onto(sums, _read_only(x), width)
+        return sums
+
     def row_norm(self, x: NDArray, width: int) -> NDArray:
-        if x.dtype != np.float32 or width != x.size:
+        if x.dtype != np.float32:
             return super().row_norm(x, width)
-        norm = math.sqrt(kernels.sum_of_squares(_read_only(x)))
-        return np.full(1, min(norm, float(np.finfo(np.float32).max)), np.float32)
+        sums = np.empty(-(-x.size // width), np.float64)
+        kernels.sums_of_squares(sums, _read_only(x), width)
+        return np.minimum(np.sqrt(sums), np.finfo(np.float32).max).astype(np.float32)
+
+    def uniform(self, n: int, key: tuple[int, int], like: NDArray) -> NDArray:
+        numbers = np.empty(n, np.float32)
+        kernels.uniform_onto(numbers, np.uint32(key[0]), np.uint32(key[1]))
+        return numbers
+
+    def permute(self, x: NDArray, keys: Sequence[tuple[int, int]], bits: int) -> NDArray:
+        moved = np.empty_like(x)
+        kernels.permute_onto(moved, _read_only(x), np.array(keys, np.uint32).reshape(-1, 2), bits)
+        return moved
+
+    def levels_of(self, x: NDArray, scale: NDArray, width: int, first: int, levels: int, numbers: NDArray) -> NDArray:
+        if x.dtype not in _COMPILED or scale.dtype != x.dtype:
+            return super().levels_of(x, scale, width, first, levels, numbers)
+        found = np.empty_like(x)
+        kernels.levels_onto(found, _read_only(x), _read_only(scale), width, first, x.dtype.type(levels), _read_only(numbers))
+        return found
 
     def pack(self, codes: NDArray, bits: int) -> NDArray:
         if not bits or codes.dtype not in _CODES:

@@ -117,10 +117,84 @@ def unpack_onto(codes: npt.NDArray[Any], packed: npt.NDArray[np.uint8], bits: in
                         part[place] |= (np.int64(plane[place]) << -up) & mask
 
 
+@numba.njit(nogil=True, cache=True, fastmath={"reassoc"})
+def sums_onto(sums: npt.NDArray[np.float64], x: npt.NDArray[Any], width: int) -> None:
+    """Write the sum of each ``width`` elements of ``x`` f[n] in turn; several at a time, so not in the elements' order."""
+    for row in range(sums.size):
+        part, total = x[row * width : (row + 1) * width], 0.0
+        for place in range(part.size):
+            total += np.float64(part[place])
+        sums[row] = total
+
+
 @numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
-def sum_of_squares(x: npt.NDArray[Any]) -> float:
-    """Of ``x`` f[n], in double precision; several sums at a time, so not in the order of the elements."""
-    total = 0.0
+def sums_of_squares(sums: npt.NDArray[np.float64], x: npt.NDArray[Any], width: int) -> None:
+    """Write those of each ``width`` elements of ``x`` f[n] in turn; several sums at a time, so not in the elements' order."""
+    for row in range(sums.size):
+        part, total = x[row * width : (row + 1) * width], 0.0
+        for place in range(part.size):
+            total += np.float64(part[place]) * np.float64(part[place])
+        sums[row] = total
+
+
+@numba.njit(nogil=True, cache=True)
+def largest_onto(largest: npt.NDArray[Any], x: npt.NDArray[Any], width: int, mask: Any) -> None:
+    """Write the largest of each ``width`` elements of ``x``, the bits of floats as integers, in turn, under a ``mask``."""
+    for row in range(largest.size):
+        part, found = x[row * width : (row + 1) * width], mask & 0
+        for place in range(part.size):
+            found = max(found, part[place] & mask)
+        largest[row] = found
+
+
+@numba.njit(nogil=True, inline="always")
+def _mix(word: Any) -> Any:
+    """:func:`hvd_adaptive.ops.mixing.mix` of u32; numba would go on in 64 bits, half as many at a time."""
+    word ^= word >> np.uint32(16)
+    word = np.uint32(word * np.uint32(0x21F0AAAD))
+    word ^= word >> np.uint32(15)
+    word = np.uint32(word * np.uint32(0x735A2D97))
+    return word ^ (word >> np.uint32(15))
+
+
+@numba.njit(nogil=True, cache=True)
+def uniform_onto(numbers: npt.NDArray[np.float32], high: np.uint32, low: np.uint32) -> None:
+    """Write :func:`hvd_adaptive.ops.mixing.uniform`, f32[n]."""
+    for place in range(numbers.size):
+        word = _mix(np.uint32(_mix(np.uint32(np.uint32(place) ^ high)) ^ low))
+        numbers[place] = np.float32(word >> np.uint32(8)) * np.float32(2.0**-24)
+
+
+@numba.njit(nogil=True, cache=True)
+def permute_onto(moved: npt.NDArray[np.int64], x: npt.NDArray[np.int64], keys: npt.NDArray[np.uint32], bits: int) -> None:
+    """Write :func:`hvd_adaptive.ops.mixing.permute` of ``x`` i64[n] by ``keys`` u32[rounds, 2]."""
+    low_bits = (bits + 1) // 2
+    low_mask, high_mask = np.uint32((1 << low_bits) - 1), np.uint32((1 << (bits - low_bits)) - 1)
     for place in range(x.size):
-        total += np.float64(x[place]) * np.float64(x[place])
-    return total
+        high, low = np.uint32(x[place] >> low_bits), np.uint32(x[place]) & low_mask
+        for number in range(keys.shape[0]):
+            low ^= _mix(high ^ keys[number, 0]) & low_mask
+            high ^= _mix(low ^ keys[number, 1]) & high_mask
+        moved[place] = (np.int64(high) << low_bits) | np.int64(low)
+
+
+@numba.njit(nogil=True, cache=True)
+def levels_onto(
+    found: npt.NDArray[Any],
+    x: npt.NDArray[Any],
+    scale: npt.NDArray[Any],
+    width: int,
+    first: int,
+    most: Any,
+    numbers: npt.NDArray[np.float32],
+) -> None:
+    """Write :func:`hvd_adaptive.ops.mixing.levels_of`; ``most`` are the levels in the dtype of x."""
+    zero, one = most * 0, most / most
+    for row in range(scale.size):
+        start, stop, largest = max(0, row * width - first), min(x.size, (row + 1) * width - first), scale[row]
+        part, drawn, onto = x[start:stop], numbers[start:stop], found[start:stop]
+        for place in range(part.size):
+            height = abs(part[place]) / largest * most
+            below = np.floor(height)
+            up = one if drawn[place] < height - below else zero
+            onto[place] = np.copysign(min(below + up, most), part[place])

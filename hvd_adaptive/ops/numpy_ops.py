@@ -1,11 +1,13 @@
 """The reference backend, and the oracle for the others."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from hvd_adaptive.ops import packing
+from hvd_adaptive.ops import mixing, packing
+from hvd_adaptive.ops.blocks import BLOCK
 
 NDArray = npt.NDArray[Any]
 
@@ -125,7 +127,7 @@ class NumpyOps:
         return np.minimum(x, x.dtype.type(limit))
 
     def row_max(self, x: NDArray, width: int) -> NDArray:
-        return self._rows(x, width).max(1)
+        return np.abs(self._rows(x, width)).max(1)
 
     def row_sum(self, x: NDArray, width: int) -> NDArray:
         return self._rows(x, width).sum(1, dtype=np.float64)
@@ -160,6 +162,18 @@ class NumpyOps:
     def orthonormal(self, x: NDArray) -> NDArray:
         with np.errstate(over="ignore", invalid="ignore"):
             return np.linalg.qr(x)[0]
+
+    def uniform(self, n: int, key: tuple[int, int], like: NDArray) -> NDArray:
+        return mixing.uniform(self, n, key, like)
+
+    def permute(self, x: NDArray, keys: Sequence[tuple[int, int]], bits: int) -> NDArray:
+        return mixing.permute(self, x, keys, bits)
+
+    def levels_of(self, x: NDArray, scale: NDArray, width: int, first: int, levels: int, numbers: NDArray) -> NDArray:
+        return mixing.levels_of(self, x, scale, width, first, levels, numbers)
+
+    def at_once(self, x: NDArray) -> int:
+        return BLOCK
 
     def pack(self, codes: NDArray, bits: int) -> NDArray:
         return _pack_few(codes, bits) if bits and 0 < codes.size < _FEW else packing.pack(self, codes, bits)

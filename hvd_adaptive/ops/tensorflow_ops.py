@@ -5,13 +5,14 @@ zero, which would leak, overwrite nothing in place, and cost ten times as much a
 and stays one. Tensors come in by :meth:`TensorFlowOps.flatten`; TensorFlow takes arrays wherever it takes tensors.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from hvd_adaptive.ops import Array, packing
+from hvd_adaptive.ops import Array, mixing, packing
 from hvd_adaptive.ops.host_ops import HostOps
 
 _HOST = HostOps()
@@ -148,7 +149,7 @@ class TensorFlowOps:
         return _HOST.at_most(x, limit) if _on_host(x) else tf.minimum(x, _scalar(limit, x))
 
     def row_max(self, x: Array, width: int) -> Array:
-        return _HOST.row_max(x, width) if _on_host(x) else tf.reduce_max(self._rows(x, width), 1)
+        return _HOST.row_max(x, width) if _on_host(x) else tf.reduce_max(abs(self._rows(x, width)), 1)
 
     def row_sum(self, x: Array, width: int) -> Array:
         return _HOST.row_sum(x, width) if _on_host(x) else tf.reduce_sum(tf.cast(self._rows(x, width), tf.float64), 1)
@@ -179,6 +180,20 @@ class TensorFlowOps:
 
     def orthonormal(self, x: Array) -> Array:
         return _HOST.orthonormal(x) if _on_host(x) else tf.linalg.qr(x)[0]
+
+    def uniform(self, n: int, key: tuple[int, int], like: Array) -> Array:
+        return _HOST.uniform(n, key, like) if _on_host(like) else mixing.uniform(self, n, key, like)
+
+    def permute(self, x: Array, keys: Sequence[tuple[int, int]], bits: int) -> Array:
+        return _HOST.permute(x, keys, bits) if _on_host(x) else mixing.permute(self, x, keys, bits)
+
+    def levels_of(self, x: Array, scale: Array, width: int, first: int, levels: int, numbers: Array) -> Array:
+        if _on_host(x):
+            return _HOST.levels_of(x, scale, width, first, levels, numbers)
+        return mixing.levels_of(self, x, scale, width, first, levels, numbers)
+
+    def at_once(self, x: Array) -> int:
+        return _HOST.at_once(x) if _on_host(x) else max(1, self.size(x))
 
     def pack(self, codes: Array, bits: int) -> Array:
         return _HOST.pack(codes, bits) if _on_host(codes) else packing.pack(self, codes, bits)

@@ -1,6 +1,7 @@
 """The torch backend."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from hvd_adaptive.ops import packing, selection
+from hvd_adaptive.ops import mixing, packing, selection
+from hvd_adaptive.ops.blocks import BLOCK
 from hvd_adaptive.ops.host_ops import HostOps
 from hvd_adaptive.ops.torch_reuse import Reused
 
@@ -17,7 +19,7 @@ _DTYPES = {
     for name in ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
 }
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
-_HOST = HostOps()
+_HOST, _NOTHING = HostOps(), np.empty(0)
 
 
 class TorchOps:
@@ -152,13 +154,17 @@ class TorchOps:
         return torch.clamp(x, max=limit)
 
     def row_max(self, x: Tensor, width: int) -> Tensor:
-        return self._rows(x, width).amax(1)
+        if _is_numpys(x):
+            return torch.from_numpy(_HOST.row_max(x.numpy(), width))
+        return self._rows(x, width).abs().amax(1)
 
     def row_sum(self, x: Tensor, width: int) -> Tensor:
+        if _is_numpys(x):
+            return torch.from_numpy(_HOST.row_sum(x.numpy(), width))
         return self._rows(x, width).sum(1, dtype=torch.float64)
 
     def row_norm(self, x: Tensor, width: int) -> Tensor:
-        if _is_numpys(x) and width == x.numel():
+        if _is_numpys(x):
             return torch.from_numpy(_HOST.row_norm(x.numpy(), width))
         rows = self._rows(x, width)
         if x.dtype == torch.float64:  # squares of the largest floats would overflow, of the smallest vanish
@@ -185,6 +191,24 @@ class TorchOps:
 
     def orthonormal(self, x: Tensor) -> Tensor:
         return torch.linalg.qr(x)[0]
+
+    def uniform(self, n: int, key: tuple[int, int], like: Tensor) -> Tensor:
+        if like.device.type == "cpu":
+            return torch.from_numpy(_HOST.uniform(n, key, _NOTHING))
+        return mixing.uniform(self, n, key, like)
+
+    def permute(self, x: Tensor, keys: Sequence[tuple[int, int]], bits: int) -> Tensor:
+        if x.device.type == "cpu":
+            return torch.from_numpy(_HOST.permute(x.numpy(), keys, bits))
+        return mixing.permute(self, x, keys, bits)
+
+    def levels_of(self, x: Tensor, scale: Tensor, width: int, first: int, levels: int, numbers: Tensor) -> Tensor:
+        if x.device.type == "cpu":
+            return torch.from_numpy(_HOST.levels_of(x.numpy(), scale.numpy(), width, first, levels, numbers.numpy()))
+        return mixing.levels_of(self, x, scale, width, first, levels, numbers)
+
+    def at_once(self, x: Tensor) -> int:
+        return BLOCK if x.device.type == "cpu" else max(1, x.numel())
 
     def pack(self, codes: Tensor, bits: int) -> Tensor:
         if codes.device.type == "cpu":

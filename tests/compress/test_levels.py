@@ -92,7 +92,7 @@ def test_of_votes_only_the_sign_counts(ops):
 def test_rounding_under_any_scale_that_is_not_less_than_the_largest(ops, x, levels, factor):
     """Ranks share the largest scale of all, so a rank's own elements may be far below it."""
     largest = np.array([np.abs(x).max() * x.dtype.type(factor)], x.dtype)
-    codes = ops.to_numpy(rounded_at_random(ops, ops.from_numpy(x), ops.from_numpy(largest), levels, draw()))
+    codes = ops.to_numpy(rounded_at_random(ops, ops.from_numpy(x), ops.from_numpy(largest), x.size, levels, draw()))
     assert codes.dtype == (np.uint8 if levels < 128 else np.int32)
     assert np.all((codes >= 0) & (codes <= 2 * levels))
     level, certain = expected_levels(x, np.repeat(largest, x.size), levels, uniform(draw().own, x.size))
@@ -106,16 +106,16 @@ def test_the_fraction_decides_how_often_a_height_is_rounded_up(ops):
     n = 20000
     for value, low, chance in ((0.5625, 2, 0.25), (-0.125, 0, 0.5)):
         x, one = ops.from_numpy(np.full(n, value, np.float32)), ops.from_numpy(np.ones(1, np.float32))
-        levels = (ops.to_numpy(rounded_at_random(ops, x, one, 4, draw())).astype(int) - 4) * int(np.sign(value))
+        levels = (ops.to_numpy(rounded_at_random(ops, x, one, ops.size(x), 4, draw())).astype(int) - 4) * int(np.sign(value))
         assert set(levels.tolist()) == {low, low + 1}
         assert abs(np.count_nonzero(levels == low + 1) - n * chance) < 5.5 * math.sqrt(n * chance * (1 - chance))
 
 
 def test_a_height_on_a_level_stays_there_even_if_0_is_drawn(ops, monkeypatch):
     """One draw in 2^24 is 0, and chance 0 means never."""
-    monkeypatch.setattr(module, "uniform", lambda ops, _, n, like: ops.zeros(n, "float32", like))
+    monkeypatch.setattr(module, "uniform", lambda ops, _, n, like, _first: ops.zeros(n, "float32", like))
     x, one = ops.from_numpy(np.array([0, 0.25, -0.5, 1, -1, 0.26], np.float32)), ops.from_numpy(np.ones(1, np.float32))
-    assert ops.to_numpy(rounded_at_random(ops, x, one, 4, draw())).tolist() == [4, 5, 2, 8, 0, 6]
+    assert ops.to_numpy(rounded_at_random(ops, x, one, ops.size(x), 4, draw())).tolist() == [4, 5, 2, 8, 0, 6]
 
 
 @given(x=vectors())

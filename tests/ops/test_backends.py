@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from hvd_adaptive.ops import mixing
 from hvd_adaptive.ops.torch_ops import TorchOps
 
 FLOATS = ("float16", "float32", "float64")
@@ -627,3 +628,67 @@ def test_top_positions_of_long_vectors_are_exact(ops, shape, k, dtype):
     assert len(np.unique(positions)) == len(positions) == k
     np.testing.assert_array_equal(np.sort(np.abs(x[positions])), np.sort(np.abs(x))[LONG - k :])
     np.testing.assert_array_equal(ops.to_numpy(given), before)
+
+
+@pytest.mark.parametrize("key", [(0, 0), (0xFFFFFFFF, 1), (0x12345678, 0x9ABCDEF0)])
+@pytest.mark.parametrize("n", [0, 1, 1000])
+def test_random_numbers_of_positions(ops, n, key):
+    """Against the mixing step in Python's integers."""
+    words = [mixing.mix(mixing.mix(place ^ key[0]) ^ key[1]) for place in range(n)]
+    found = ops.uniform(n, key, like=ops.from_numpy(np.zeros(1)))
+    same(ops.to_numpy(found), np.array([(word >> 8) * 2.0**-24 for word in words], np.float32))
+
+
+@pytest.mark.parametrize("bits", [1, 2, 5, 12, 31, 33])
+def test_positions_are_permuted(ops, bits):
+    """Against the rounds in Python's integers; small domains whole."""
+    keys = [(7, 0xFFFFFFFF), (0x12345678, 3), (0, 0x9ABCDEF0)]
+    x = list(range(2**bits)) if bits < 13 else [0, 1, 2**bits - 1, *(12345**k % 2**bits for k in range(2, 40))]
+    low_bits = (bits + 1) // 2
+    expected = []
+    for place in x:
+        high, low = place >> low_bits, place % 2**low_bits
+        for first, second in keys:
+            low ^= mixing.mix(high ^ first) % 2**low_bits
+            high ^= mixing.mix(low ^ second) % 2 ** (bits - low_bits)
+        expected.append(high << low_bits | low)
+    found = ops.to_numpy(ops.permute(ops.from_numpy(np.array(x, np.int64)), keys, bits))
+    same(found, np.array(expected, np.int64))
+    assert bits > 12 or sorted(expected) == x
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("width", "first"), [(100, 0), (7, 0), (7, 5), (100, 30), (1, 0)])
+@pytest.mark.parametrize("levels", [1, 7, 127])
+def test_levels(ops, dtype, width, first, levels):
+    """Element by element; each operation is rounded to the dtype."""
+    rng, kind = np.random.default_rng(levels), np.dtype(dtype).type
+    n = 60
+    rows = -(-(first + n) // width)
+    scale = rng.uniform(1, 2, rows).astype(dtype)
+    x = rng.uniform(-1, 1, n).astype(dtype)
+    x[:4], x[4] = [0, -0.0, 1, -1], scale[(first + 4) // width]
+    numbers = rng.random(n).astype(np.float32)
+    expected = []
+    for place in range(n):
+        height = kind(kind(abs(x[place]) / scale[(first + place) // width]) * kind(levels))
+        below = np.floor(height)
+        expected.append(np.sign(x[place]) * min(below + (1 if kind(numbers[place]) < kind(height - below) else 0), levels))
+    there = [ops.from_numpy(array) for array in (x, scale, numbers)]
+    found = ops.to_numpy(ops.levels_of(there[0], there[1], width, first, levels, there[2]))
+    assert found.dtype == np.dtype(dtype)
+    np.testing.assert_array_equal(found, expected)
+
+
+@given(x=finite_vectors(), width=st.integers(1, 50))
+def test_the_largest_magnitude_of_rows(ops, x, width):
+    expected = [np.abs(x[start : start + width]).max() for start in range(0, x.size, width)]
+    same(ops.to_numpy(ops.row_max(ops.from_numpy(x), width)), np.array(expected, x.dtype))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_the_largest_magnitude_is_not_finite_where_an_element_is_not(ops, dtype, bad):
+    x = np.array([1, -2, bad, 3, -4], dtype)
+    largest = ops.to_numpy(ops.row_max(ops.from_numpy(x), 3)).astype(float)
+    np.testing.assert_array_equal(largest, [bad, 4])

@@ -10,7 +10,7 @@ import numpy as np
 from hvd_adaptive.ops import kernels
 from hvd_adaptive.ops.host_ops import HostOps
 {build}
-loops = [loop for loop in vars(kernels).values() if hasattr(loop, "signatures")]
+loops = [loop for name, loop in vars(kernels).items() if hasattr(loop, "signatures") and name[0] != "_"]
 built = [list(loop.signatures) for loop in loops]
 ops, x = HostOps(), np.random.default_rng(0).standard_normal(120_000).astype(np.float32)
 lent = np.ones(120_000, np.float32)
@@ -21,7 +21,11 @@ raw = ops.pack(positions, 17)
 raw.flags.writeable = False
 positions = ops.unpack(raw, 17, 1200, "int64")
 ops.scatter_add(ops.clear(x, positions), positions, lent[:1200])
-ops.row_norm(lent, lent.size)
+for width in (lent.size, 512):
+    ops.row_norm(lent, width)
+    ops.row_sum(lent, width)
+    ops.levels_of(lent, ops.row_max(lent, width), width, 0, 7, ops.uniform(lent.size, (1, 2), lent))
+ops.permute(positions, [(1, 2), (3, 4)], 17)
 print([len(signatures) for signatures in built], built == [list(loop.signatures) for loop in loops])
 """
 
@@ -29,4 +33,4 @@ print([len(signatures) for signatures in built], built == [list(loop.signatures)
 def assert_nothing_is_left_to_compile(build: str, folder: Path) -> None:
     """After the statements ``build``, taking gradients f32[n], selecting, packing and adding up compiles nothing any more."""
     run = run_launcher([sys.executable, "-c", _PROGRAM.format(build=build)], folder, 100)
-    assert run.stdout.splitlines()[-1] == "[1, 1, 1, 1, 3, 3, 1] True", run.stdout
+    assert run.stdout.splitlines()[-1].endswith("True") and "0" not in run.stdout.splitlines()[-1], run.stdout
