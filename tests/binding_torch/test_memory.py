@@ -2,6 +2,7 @@
 
 import gc
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -75,10 +76,11 @@ def test_it_does_not_grow(ranks: Any, scope: str) -> None:
         optimizer = optimizer_for(module, compression)
         train(module, optimizer, 500)
         gc.collect()
-        before = resident("RSS")
+        before, objects = resident("RSS"), sys.getallocatedblocks()
         train(module, optimizer, 1500, first=500)
         gc.collect()
-        return before, resident("RSS")
+        return resident("RSS") - before, sys.getallocatedblocks() - objects
 
-    for before, after in ranks(2).run(on_rank, seconds=100):
-        assert after - before <= 2**20  # 700 bytes a step
+    for grown, objects in ranks(2).run(on_rank, seconds=100):
+        assert grown <= 2**20  # 700 bytes a step
+        assert objects <= 1500 // 10
