@@ -230,8 +230,9 @@ def overwritten(steps: int | None, compress: bool) -> tuple[list[list[float]], n
     optimizer = hvk.DistributedOptimizer(sgd(gradient_accumulation_steps=steps), compression=compression)
     optimizer.build(variables)
     seen = []
-    for step in range(2):
-        value = tf.range(40, dtype=tf.float32) * (1 + (hvd.rank() + step) % 2)
+    places = np.arange(40, dtype="float32")
+    for _ in range(2):
+        value = tf.constant(places * (1 + (places + hvd.rank()) % 2))  # no rank has the largest of all, in any step
         optimizer.apply([value, *(tf.fill(v.shape, float(hvd.rank())) for v in module.trainable_variables)], variables)
         seen.append(np.asarray(scale).tolist())
     return seen, weights(module)

@@ -83,4 +83,4 @@ def test_it_does_not_grow(ranks: Any, scope: str) -> None:
 
     for grown, objects in ranks(2).run(on_rank, seconds=100):
         assert grown <= 2**20  # 700 bytes a step
-        assert objects <= 1500 // 10
+        assert objects <= 1500 // 2  # a list that is added to in every step takes one each
