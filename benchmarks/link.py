@@ -2,9 +2,8 @@
 
     python benchmarks/link.py --link 100mbit [--ranks 2] [--megabytes 20]
 
-Each host is a network namespace with a token bucket on its one interface; a switch, in a namespace too, joins them. Nothing is
-added to the network of the machine itself, so neither names nor addresses can collide with what is there. Needs root and
-Debian's iproute2; ``--link none`` needs neither.
+Each host is a network namespace with a token bucket on its one interface. Needs root and Debian's iproute2; ``--link none`` needs
+neither.
 """
 
 import argparse
@@ -12,7 +11,6 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -20,10 +18,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from namespaces import DEVICE, SUBNET, NoHostsError, ip, namespaces, terminated_like_interrupted
+
 LINKS: dict[str, str | None] = {"none": None, "1gbit": "1gbit", "100mbit": "100mbit"}
 """The rate of each host's interface, in ``tc``'s words, by name."""
 
-SUBNET = "10.87.0"
 _PASSED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "PYTHONWARNINGS")
 _DEFAULTS = {
     "OMP_NUM_THREADS": "1",
@@ -51,85 +50,16 @@ def hosts(link: str, ranks: int) -> Iterator[list[str]]:
     rate, mpirun = LINKS[link], ["mpirun", "--oversubscribe", "--bind-to", "none"]
     prefix = f"hva{os.getpid()}-"
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_terminated_like_interrupted())
+        stack.enter_context(terminated_like_interrupted())
         if rate is None:
             yield [*mpirun, "-np", str(ranks)]
             return
-        _check_possible(link)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        stack.callback(_remove, prefix)
-        _build(prefix, ranks, rate)
-        yield [*_ip("netns", "exec", f"{prefix}0"), *mpirun, *_options(ranks, _agent(folder, prefix))]
-
-
-def _ip(*arguments: str) -> list[str]:
-    return ["ip", *arguments]
-
-
-def _check_possible(link: str) -> None:
-    missing = [program for program in ("ip", "tc") if shutil.which(program) is None]
-    if os.geteuid() != 0:
-        raise SystemExit(f"error: --link {link} makes network namespaces, which only root may; run as root, or with --link none")
-    if missing:
-        raise SystemExit(
-            f"error: --link {link} needs {' and '.join(missing)}; install with: apt-get install iproute2, or run with --link none"
-        )
-
-
-@contextlib.contextmanager
-def _terminated_like_interrupted() -> Iterator[None]:
-    """SIGTERM ends the block by an exception, as Ctrl-C does, so that what was set up is removed."""
-
-    def leave(number: int, _: object) -> None:
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _build(prefix: str, ranks: int, rate: str) -> None:
-    """Namespace 0 is the switch, where ``mpirun`` runs; the others are the hosts."""
-    switch = f"{prefix}0"
-    commands = [_ip("netns", "add", switch)]
-    inside = _ip("-n", switch, "link")
-    commands += [[*inside, "set", "lo", "up"], [*inside, "add", "switch", "type", "bridge"], [*inside, "set", "switch", "up"]]
-    commands += [_ip("-n", switch, "address", "add", f"{SUBNET}.254/24", "dev", "switch")]
-    for number in range(1, ranks + 1):
-        host, port = f"{prefix}{number}", f"port{number}"
-        commands += [
-            _ip("netns", "add", host),
-            [*inside, "add", port, "type", "veth", "peer", "name", "link0", "netns", host],
-            [*inside, "set", port, "master", "switch", "up"],
-            _ip("-n", host, "address", "add", f"{SUBNET}.{number}/24", "dev", "link0"),
-            _ip("-n", host, "link", "set", "lo", "up"),
-            _ip("-n", host, "link", "set", "link0", "up"),
-            ["tc", "-n", host, "qdisc", "add", "dev", "link0", "root", "tbf", "rate", rate, "burst", "128kb", "latency", "20ms"],
-        ]
-    for command in commands:
-        run = subprocess.run(command, capture_output=True, text=True, check=False)
-        if run.returncode:
-            said = " ".join(run.stderr.split())
-            raise SystemExit(f"error: no hosts here, for `{' '.join(command)}` said: {said}; run with --link none")
-
-
-def _remove(prefix: str) -> None:
-    """End what still runs on the hosts, and remove them; interfaces go with their namespaces."""
-    listed = subprocess.run(_ip("netns", "list"), capture_output=True, text=True, check=False).stdout
-    names = [line.split()[0] for line in listed.splitlines() if line.startswith(prefix)]
-    for attempt in range(20):
-        found = [subprocess.run(_ip("netns", "pids", name), capture_output=True, text=True, check=False) for name in names]
-        running = [int(pid) for run in found for pid in run.stdout.split()]
-        if not running:
-            break
-        for pid in running:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM if attempt < 10 else signal.SIGKILL)
-        time.sleep(0.2)
-    for name in names:
-        subprocess.run(_ip("netns", "delete", name), check=False)
+        try:
+            stack.enter_context(namespaces(prefix, ranks, rate))
+        except NoHostsError as error:
+            raise SystemExit(f"error: --link {link}: {error}; or run with --link none") from None
+        yield [*ip("netns", "exec", f"{prefix}0"), *mpirun, *_options(ranks, _agent(folder, prefix))]
 
 
 def _agent(folder: Path, prefix: str) -> Path:
@@ -164,7 +94,7 @@ def address() -> str:
     """Of the host this runs on, by which the others reach it; loopback where ranks share a machine."""
     if shutil.which("ip") is None:
         return "127.0.0.1"
-    shown = subprocess.run(["ip", "-4", "-o", "address", "show", "dev", "link0"], capture_output=True, text=True, check=False)
+    shown = subprocess.run(["ip", "-4", "-o", "address", "show", "dev", DEVICE], capture_output=True, text=True, check=False)
     return (shown.stdout.split() or [""] * 4)[3].partition("/")[0] or "127.0.0.1"
 
 
