@@ -1,8 +1,9 @@
 """The object that stock Horovod takes as ``compression=``, as far as no framework matters."""
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,6 +16,7 @@ from hvd_adaptive.binding.memories import Storage
 from hvd_adaptive.binding.step import Place
 from hvd_adaptive.binding.steps import Steps
 from hvd_adaptive.binding.token import Tokens
+from hvd_adaptive.binding.watch import Watch
 from hvd_adaptive.compress import Compressor
 from hvd_adaptive.control import REFUSED, Controller, agree, largest
 from hvd_adaptive.engine import Engine
@@ -78,8 +80,10 @@ class Compression(ABC):
         self._collective = self._join(process_set)
         self._ops = self._backend()
         host_ops.load()
-        try:
-            options = Options(
+        self._watch = Watch(self._collective.world_rank)
+        self._monitor, self._log = monitor, log
+        with self._refusal_told():
+            self._options = Options(
                 compressor=compressor,
                 controller=controller,
                 feedback=feedback,
@@ -88,19 +92,35 @@ class Compression(ABC):
                 exclude=tuple(exclude) if isinstance(exclude, Iterable) and not isinstance(exclude, str) else (exclude,),
                 seed=seed,
             )
-            monitors = [] if monitor is None else [monitor]
-            if log is not None and self._collective.rank == 0:
-                monitors.append(JsonLines(log))
-            self._meter = Meter(*monitors)
-            plans = self._prepare(parameters, options)
-        except HvdAdaptiveError as error:
-            self._meet({REFUSED: str(error)})  # so that ranks with better arguments do not wait for this one
-            raise
+            self._given = self._read(parameters, self._options)
+        self._assemble()
+
+    def _assemble(self) -> None:
+        """Plan for the ranks there are, and meet them."""
+        with self._refusal_told():
+            self._meter = Meter(*self._monitors())
+            plans = self._prepare()
         label = self._meet(self._description)
-        engine = Engine(self._ops, self._collective, seed, label, self._meter)
+        engine = Engine(self._ops, self._collective, self._options.seed, label, self._meter)
         self._storage = self._checkpoints()
-        self._steps = Steps(engine, plans, self._steering(controller, plans, label), self._meter, self._storage, lends=self.lends)
+        steering = self._steering(self._options.controller, plans, label)
+        self._steps = Steps(engine, plans, steering, self._meter, self._storage, lends=self.lends)
         self._tokens = Tokens(self._collective.ranks, self._collective.world_rank)
+
+    @contextlib.contextmanager
+    def _refusal_told(self) -> Iterator[None]:
+        """Tell other ranks of an error in the block, so that those with better arguments do not wait for this one."""
+        try:
+            yield
+        except HvdAdaptiveError as error:
+            self._meet({REFUSED: str(error)})
+            raise
+
+    def _monitors(self) -> list[Monitor]:
+        monitors = [] if self._monitor is None else [self._monitor]
+        if self._log is not None and self._collective.rank == 0:
+            monitors.append(JsonLines(self._log))
+        return monitors
 
     @abstractmethod
     def _join(self, process_set: ProcessSet) -> RankSet:
@@ -122,18 +142,17 @@ class Compression(ABC):
     def _units(self, parameters: Sequence[Parameter]) -> tuple[Unit, ...]:
         """Groups parameters into units."""
 
-    def _prepare(self, parameters: Any, options: Options) -> tuple[UnitPlan, ...]:
-        """Check what was given and plan the units."""
-        given = self._read(parameters, options)
-        trained = [parameter for parameter, is_trained in given if is_trained]
+    def _prepare(self) -> tuple[UnitPlan, ...]:
+        """Plan the units."""
+        trained = [parameter for parameter, is_trained in self._given if is_trained]
         if not trained:
             raise ConfigError("every parameter is frozen (requires_grad=False, trainable=False); no gradient to compress")
-        plans = build(trained, self._units, options, self._collective.size)
+        plans = build(trained, self._units, self._options, self._collective.size)
         self._places = {slot.parameter.name: Place(number, slot) for number, plan in enumerate(plans) for slot in plan.unit.slots}
         units = {slot.parameter.name: plan.unit.name for plan in plans for slot in plan.unit.slots}
-        self._description = {"scope": self.scope, **options.described()} | {
+        self._description = {"scope": self.scope, **self._options.described()} | {
             f"parameter {parameter.name!r}": _role(number, parameter, units.get(parameter.name))
-            for number, (parameter, _) in enumerate(given)
+            for number, (parameter, _) in enumerate(self._given)
         }
         return plans
 
@@ -164,6 +183,7 @@ class Compression(ABC):
 
     def reset(self) -> None:
         """Forget residuals, steps and totals, as if just built, on all ranks or none. A step that was cut short is dropped."""
+        self._watch.rest()
         self._meter.reset()
         self._steps.restart()
         self._tokens.restart()

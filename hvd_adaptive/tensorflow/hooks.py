@@ -20,6 +20,7 @@ from hvd_adaptive.binding.on_instances import on_instances
 from hvd_adaptive.binding.step import Place
 from hvd_adaptive.binding.steps import Steps
 from hvd_adaptive.binding.token import Tokens
+from hvd_adaptive.binding.watch import Watch
 from hvd_adaptive.errors import UnsupportedError
 from hvd_adaptive.monitor import Meter
 from hvd_adaptive.ops import Array, Ops
@@ -65,6 +66,7 @@ class Hooks(HorovodCompressor):  # type: ignore[misc]  # untyped
     _places: dict[str, Place]
     _steps: Steps
     _tokens: Tokens
+    _watch: Watch
     _checks: Checks
     _variables: dict[str, tf.Variable]
 
@@ -137,6 +139,7 @@ class Hooks(HorovodCompressor):  # type: ignore[misc]  # untyped
     def _begin(self, group: _Group, *gradients: tf.Tensor) -> list[Array]:
         """Within a step: take a group's gradients, those that are not lent. Returns their tokens."""
         with self._lock:
+            self._watch.note()
             steps, given = self._steps, iter(gradients)
             opens = not steps.current.arrived or group.handed.names[0] in steps.current.arrived
             for name in group.handed.names:
@@ -172,6 +175,7 @@ class Hooks(HorovodCompressor):  # type: ignore[misc]  # untyped
                 steps.current.returned += 1
             if steps.current.returned == group.handed.expected:
                 steps.finish()
+                self._watch.rest()
             return flat
 
 

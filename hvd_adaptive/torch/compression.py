@@ -27,6 +27,20 @@ class TorchCompression(Hooks, Compression):
     def __init__(self, named_parameters: NamedParameters, compressor: Compressor, **options: Any) -> None:
         super().__init__(named_parameters, compressor, **options)
 
+    def rejoin(self) -> None:
+        """Begin anew, as if just built, with the ranks that Horovod has after an elastic reset, which may be more or fewer.
+
+        Collective: ``state.register_reset_callbacks([compression.rejoin])`` calls it on all that stayed, and those that are new
+        meet it by building their object. What a controller learned lives on by ``load_state_dict(state, strict=False)``.
+
+        Raises:
+            AgreementError: on every rank, if a new one was given other arguments.
+            ConfigError: if the method cannot work with so many ranks.
+        """
+        self._watch.rest()
+        self._collective = self._join(self._collective.process_set)
+        self._assemble()
+
     def _join(self, process_set: hvd.ProcessSet) -> HorovodCollective:
         return HorovodCollective(process_set)
 

@@ -11,6 +11,7 @@ from hvd_adaptive.binding.collective import RankSet
 from hvd_adaptive.binding.on_instances import on_instances
 from hvd_adaptive.binding.step import Place
 from hvd_adaptive.binding.steps import Steps
+from hvd_adaptive.binding.watch import Watch
 from hvd_adaptive.engine import Flight
 from hvd_adaptive.errors import ConfigError, StateError
 from hvd_adaptive.monitor import Meter
@@ -41,6 +42,7 @@ class Hooks(HorovodCompressor):  # type: ignore[misc]
     _places: dict[str, Place]
     _steps: Steps
     _tokens: token.Tokens
+    _watch: Watch
 
     @on_instances
     def compress(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
@@ -48,6 +50,7 @@ class Hooks(HorovodCompressor):  # type: ignore[misc]
         name = self._finder.find(tensor)
         if name is None:
             return tensor, None
+        self._watch.note()
         self._steps.arrive(name)
         place = self._places[name]
         if self._steps.leaves_untouched(place):
@@ -83,6 +86,7 @@ class Hooks(HorovodCompressor):  # type: ignore[misc]
         step.returned += 1
         if step.returned == len(step.arrived):
             self._steps.finish()
+            self._watch.rest()
         return gradient
 
     def _leave(self, tensor: torch.Tensor, ctx: _Context) -> torch.Tensor:
