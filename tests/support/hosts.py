@@ -50,12 +50,12 @@ class Cluster:
     Attributes:
         folder: that all of them see; also the home of the user.
         spaces: the network namespace of each host, by name.
-        servers: the process of each host's sshd.
+        servers: each host's sshd.
     """
 
     folder: Path
     spaces: Mapping[str, str]
-    servers: dict[str, int]
+    servers: "dict[str, subprocess.Popen[bytes]]"
 
     def command(self, host: str, *command: str) -> list[str]:
         """``command`` on a host."""
@@ -72,31 +72,37 @@ class Cluster:
 
     @contextlib.contextmanager
     def start(
-        self, *command: str, folder: Path, environment: Mapping[str, str] | None = None
+        self, *command: str, folder: Path, output: Path, environment: Mapping[str, str] | None = None
     ) -> Iterator["subprocess.Popen[str]"]:
-        """``command`` on the first host, in ``folder``, for as long as the block runs; its output is both streams."""
-        process = subprocess.Popen(
-            self.command(NAMES[0], *command),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            env=self.environment(environment),
-            cwd=folder,
-        )
+        """``command`` on the first host, in ``folder``, for as long as the block runs; ``output`` gets both streams."""
+        with output.open("w") as stream:
+            process = subprocess.Popen(
+                self.command(NAMES[0], *command),
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                text=True,
+                env=self.environment(environment),
+                cwd=folder,
+            )
         with process:
             try:
                 yield process
             finally:
-                end_processes(self.spaces.values(), spared=self.servers.values())
+                end_processes(self.spaces.values(), spared=[server.pid for server in self.servers.values()])
 
     def run(
         self, *command: str, folder: Path, environment: Mapping[str, str] | None = None, seconds: float = 240.0
     ) -> "subprocess.CompletedProcess[str]":
         """As :meth:`start`, to its end."""
-        with self.start(*command, folder=folder, environment=environment) as process:
-            output, _ = process.communicate(timeout=seconds)
-        return subprocess.CompletedProcess(command, process.returncode, output)
+        output = folder / "output.txt"
+        with self.start(*command, folder=folder, output=output, environment=environment) as process:
+            try:
+                process.wait(seconds)
+            except subprocess.TimeoutExpired as error:
+                error.output = output.read_text()
+                raise
+        return subprocess.CompletedProcess(command, process.returncode, output.read_text())
 
     def vanish(self, host: str) -> None:
         """As when its power fails: the link goes first, so that none of its processes can say good-bye."""
@@ -124,11 +130,13 @@ def cluster(number: int, rate: str | None = None) -> Iterator[Cluster]:
         stack.enter_context(terminated_like_interrupted())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hosts-")))
         prefix = f"hva{os.getpid()}-{folder.name[-4:]}-"
+        servers: dict[str, subprocess.Popen[bytes]] = {}
+        stack.callback(_reap, servers)  # they end with their namespaces
         spaces = dict(zip(NAMES, stack.enter_context(namespaces(prefix, number, rate)), strict=False))
-        found = Cluster(folder, spaces, {})
+        found = Cluster(folder, spaces, servers)
         _write_files(found)
         for name in spaces:
-            found.servers[name] = _serve(found, name)
+            servers[name] = _serve(found, name)
         _wait(found)
         yield found
 
@@ -164,10 +172,14 @@ def _found(program: str) -> str:
     return path
 
 
-def _serve(found: Cluster, name: str) -> int:
-    """Start a host's sshd; it ends with the host."""
+def _serve(found: Cluster, name: str) -> "subprocess.Popen[bytes]":
     command = [_found("sshd"), "-D", "-E", str(found.folder / f"{name}.log"), "-f", str(found.folder / f"{name}.sshd_config")]
-    return subprocess.Popen(found.command(name, *command), stdin=subprocess.DEVNULL).pid
+    return subprocess.Popen(found.command(name, *command), stdin=subprocess.DEVNULL)
+
+
+def _reap(servers: "dict[str, subprocess.Popen[bytes]]") -> None:
+    for server in servers.values():
+        server.wait()
 
 
 def _wait(found: Cluster) -> None:

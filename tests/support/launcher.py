@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 ENVIRONMENT = {
@@ -20,7 +21,9 @@ ONE_ORDER = {
 """Settings under which Horovod adds up ranks in one order, so that two runs can be compared bit for bit."""
 
 
-def run_launcher(command: list[str], folder: Path, seconds: float = 240.0) -> subprocess.CompletedProcess[str]:
+def run_launcher(
+    command: list[str], folder: Path, seconds: float = 240.0, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run a launcher to its end in ``folder``; the result's stdout holds both streams."""
     return subprocess.run(
         command,
@@ -28,7 +31,7 @@ def run_launcher(command: list[str], folder: Path, seconds: float = 240.0) -> su
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,
         text=True,
-        env=os.environ | ENVIRONMENT,
+        env=os.environ | ENVIRONMENT | dict(environment or {}),
         cwd=folder,
         timeout=seconds,
         check=False,

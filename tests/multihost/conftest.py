@@ -1,0 +1,96 @@
+"""Hosts for the tests of this folder, and what launches ranks on them."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import hosts
+import pytest
+from hosts import Cluster
+from launcher import ONE_ORDER, run_launcher
+from rank_results import Found, read
+
+PROGRAMS = Path(__file__).with_name("programs")
+SUPPORT = Path(hosts.__file__).parent
+ENVIRONMENT = ONE_ORDER | {"PYTHONPATH": os.pathsep.join(filter(None, (str(SUPPORT), os.environ.get("PYTHONPATH"))))}
+LINK = "100mbit"
+Launch = Callable[..., list[Found]]
+
+
+@pytest.fixture(scope="session")
+def _possible() -> None:
+    """Skips where there can be no hosts."""
+    reason = hosts.reason_without()
+    if reason:
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def two_hosts(_possible: None) -> Iterator[Cluster]:
+    """Hosts ``a`` and ``b``, joined by a link of 100 Mbit/s."""
+    with hosts.cluster(2, LINK) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def four_hosts(_possible: None) -> Iterator[Cluster]:
+    """Hosts ``a`` to ``d``, joined by links of 100 Mbit/s."""
+    with hosts.cluster(4, LINK) as found:
+        yield found
+
+
+@pytest.fixture
+def new_hosts(_possible: None) -> Iterator[Cluster]:
+    """Hosts ``a``, ``b`` and ``c``, of which one may vanish."""
+    with hosts.cluster(3) as found:
+        yield found
+
+
+@pytest.fixture
+def programs() -> Path:
+    """Where those are that run on ranks."""
+    return PROGRAMS
+
+
+@pytest.fixture
+def rank_environment() -> dict[str, str]:
+    """Of those programs."""
+    return ENVIRONMENT
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Launch:
+    """``launch(cluster, "a:2,b:2", program, *arguments, flags=...)``: what the ranks that horovodrun starts write."""
+
+    def run(cluster: Cluster, slots: str, program: str, *arguments: str, flags: tuple[str, ...] = ()) -> list[Found]:
+        size = sum(int(slot.partition(":")[2]) for slot in slots.split(","))
+        folder = tmp_path / "hosts"
+        folder.mkdir()
+        command = ["horovodrun", *flags, "-np", str(size), "-H", slots]
+        program = str(PROGRAMS / program)
+        done = cluster.run(*command, sys.executable, program, str(folder), *arguments, folder=folder, environment=ENVIRONMENT)
+        assert done.returncode == 0, done.stdout
+        found = read(folder, size)
+        assert [one["host"] for one in found] == [name for slot in slots.split(",") for name in slot[0] * int(slot[2:])]
+        assert {one["mpi"] for one in found} == {"--gloo" not in flags}
+        return found
+
+    return run
+
+
+@pytest.fixture
+def launch_here(tmp_path: Path) -> Launch:
+    """``launch_here(size, program, *arguments, gloo=...)``: the same on this machine alone."""
+
+    def run(size: int, program: str, *arguments: str, gloo: bool = False) -> list[Found]:
+        folder = tmp_path / "here"
+        folder.mkdir()
+        binaries = Path(sys.executable).parent
+        launcher = [str(binaries / "horovodrun"), "--gloo"] if gloo else ["mpirun", "--oversubscribe", "--bind-to", "none"]
+        command = [*launcher, "-np", str(size), sys.executable, str(PROGRAMS / program), str(folder), *arguments]
+        done = run_launcher(command, folder, environment=ENVIRONMENT)
+        assert done.returncode == 0, done.stdout
+        return read(folder, size)
+
+    return run

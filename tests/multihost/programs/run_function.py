@@ -1,0 +1,34 @@
+"""Trains through ``horovod.run()``, by which Python itself launches the ranks.
+
+Usage: run_function.py HOSTS mpi|gloo OUTPUT
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import horovod
+
+HOSTS, CONTROLLER, OUTPUT = sys.argv[1:]
+
+
+def train(scope: str) -> dict[str, object]:
+    """Sent to every rank, which knows nothing but what is in here."""
+    import socket  # noqa: PLC0415
+
+    import horovod.torch as hvd  # noqa: PLC0415
+    from rank_results import digest  # noqa: PLC0415
+    from training import building, trained  # noqa: PLC0415
+
+    from hvd_adaptive import TopK  # noqa: PLC0415
+
+    hvd.init()
+    parameters, compression = trained(building(scope, TopK(10)), 5)
+    steps = compression.stats().steps
+    return {"host": socket.gethostname(), "mpi": bool(hvd.mpi_enabled()), "steps": steps, "digest": digest(parameters)}
+
+
+if __name__ == "__main__":
+    size = len(HOSTS.split(","))
+    found = horovod.run(train, ("bucketed",), num_proc=size, hosts=HOSTS, **{f"use_{CONTROLLER}": True})
+    Path(OUTPUT).write_text(json.dumps(found))

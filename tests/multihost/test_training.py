@@ -1,0 +1,73 @@
+"""Ranks on several hosts train as on one, bit for bit: over MPI and Gloo, in every scope, steered, packed, in every framework.
+
+Compared bit for bit, so that Horovod adds up ranks in one order. Two ranks have one sum, whatever the order.
+"""
+
+from typing import Any
+
+import pytest
+from rank_results import Found, assert_trained
+from sequences import SKEWED
+
+pytestmark = [pytest.mark.multihost, pytest.mark.timeout(300)]  # each test launches ranks on hosts, which takes seconds
+TORCH, TENSORFLOW = "torch_training.py", "tensorflow_training.py"
+SCOPES = ("layer-wise", "entire-model", "bucketed")
+OTHERS = ("reduce", "shared-support", "two-sided", "powersgd", "gravac")
+GLOO = ("--gloo",)
+
+
+def assert_as_on_one_host(spread: list[Found], alone: list[Found]) -> None:
+    assert assert_trained(spread) == assert_trained(alone)
+    assert len({one["host"] for one in spread}) > 1
+
+
+@pytest.mark.quick
+def test_two_hosts_over_mpi(two_hosts: Any, launch: Any, launch_here: Any) -> None:
+    cases = (*SCOPES, "gravac", "packed")
+    found = launch(two_hosts, "a:1,b:1", TORCH, *cases)
+    assert_as_on_one_host(found, launch_here(2, TORCH, *cases))
+    assert_packed(found)
+    assert found[0]["cases"]["gravac"]["factor"] > 2.5  # it starts with 2
+
+
+def assert_packed(found: list[Found]) -> None:
+    """Every element of every sequence was in one block of one rank."""
+    blocks = [block for one in found for batch in one["cases"]["packed"]["seen"] for block in batch]
+    cuts: dict[int, list[tuple[int, int]]] = {}
+    for sequence, first, end in (entry for block in blocks for entry in block):
+        cuts.setdefault(sequence, []).append((first, end))
+    assert {sequence: [(0, length)] for sequence, length in enumerate(SKEWED)} == cuts
+
+
+@pytest.mark.quick
+def test_two_hosts_over_gloo(two_hosts: Any, launch: Any, launch_here: Any) -> None:
+    found = launch(two_hosts, "a:1,b:1", TORCH, *SCOPES, flags=GLOO)
+    assert_as_on_one_host(found, launch_here(2, TORCH, *SCOPES))
+
+
+@pytest.mark.parametrize(
+    ("slots", "flags"), [("a:3,b:1", ()), ("a:4,b:4", ()), ("a:2,b:2", GLOO)], ids=["3+1, MPI", "4+4, MPI", "2+2, Gloo"]
+)
+def test_several_ranks_on_each_host(two_hosts: Any, launch: Any, launch_here: Any, slots: str, flags: tuple[str, ...]) -> None:
+    cases = ("layer-wise", "bucketed", "gravac", "packed")
+    found = launch(two_hosts, slots, TORCH, *cases, flags=flags)
+    assert_as_on_one_host(found, launch_here(len(found), TORCH, *cases, gloo=bool(flags)))
+
+
+@pytest.mark.parametrize("flags", [(), GLOO], ids=["MPI", "Gloo"])
+def test_four_hosts(four_hosts: Any, launch: Any, launch_here: Any, flags: tuple[str, ...]) -> None:
+    cases = (*SCOPES, *OTHERS)
+    found = launch(four_hosts, "a:1,b:1,c:1,d:1", TORCH, *cases, flags=flags)
+    assert_as_on_one_host(found, launch_here(4, TORCH, *cases, gloo=bool(flags)))
+
+
+def test_a_controller_that_times_its_steps(two_hosts: Any, launch: Any) -> None:
+    """No two runs take the same time, so this one is compared with none; its ranks agree all the same."""
+    assert_trained(launch(two_hosts, "a:2,b:1", TORCH, "gravac per unit"))
+
+
+@pytest.mark.parametrize("flags", [(), GLOO], ids=["MPI", "Gloo"])
+def test_tensorflow_and_keras(two_hosts: Any, launch: Any, launch_here: Any, flags: tuple[str, ...]) -> None:
+    found = launch(two_hosts, "a:1,b:1", TENSORFLOW, flags=flags)
+    assert set(found[0]["cases"]) == {"tape", "fit"}
+    assert_as_on_one_host(found, launch_here(2, TENSORFLOW))
