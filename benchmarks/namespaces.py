@@ -101,15 +101,20 @@ def _build(prefix: str, number: int, rate: str | None) -> None:
             raise NoHostsError(f"no hosts here, for `{' '.join(command)}` said: {' '.join(run.stderr.split())}")
 
 
+def running(names: Iterable[str], spared: Collection[int] = ()) -> list[int]:
+    """The processes in these namespaces, but for those ``spared``."""
+    found = [subprocess.run(ip("netns", "pids", name), capture_output=True, text=True, check=False) for name in names]
+    return [pid for run in found for pid in map(int, run.stdout.split()) if pid not in spared]
+
+
 def end_processes(names: Iterable[str], *, gently: bool = True, spared: Collection[int] = ()) -> None:
     """End what runs in these namespaces, but for those ``spared``; ``gently`` lets it finish within two seconds."""
     names = list(names)
     for attempt in range(20):
-        found = [subprocess.run(ip("netns", "pids", name), capture_output=True, text=True, check=False) for name in names]
-        running = [pid for run in found for pid in map(int, run.stdout.split()) if pid not in spared]
-        if not running:
+        pids = running(names, spared)
+        if not pids:
             break
-        for pid in running:
+        for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM if gently and attempt < 10 else signal.SIGKILL)
         time.sleep(0.2)

@@ -54,7 +54,7 @@ class Watch:
         logger.warning(
             "rank %d: no gradient has come back for %.0f s; another rank is late, or its host is gone. If it is gone, this rank "
             "will end: over Gloo with HorovodInternalError after HOROVOD_GLOO_TIMEOUT_SECONDS (30 by default), over MPI when "
-            "mpirun misses the host, which takes minutes unless OMPI_MCA_oob_tcp_keepalive_time=20 and what docs/multihost.md "
+            "mpirun misses the host, which takes minutes unless OMPI_MCA_oob_tcp_keepalive_time=10 and what docs/multihost.md "
             "names beside it are set. Then go on from the last checkpoint; hvd.elastic does so by itself",
             self._rank,
             patience,

@@ -81,11 +81,10 @@ def launch(tmp_path: Path) -> Launch:
 
 @pytest.fixture
 def launch_here(tmp_path: Path) -> Launch:
-    """``launch_here(size, program, *arguments, gloo=...)``: the same on this machine alone."""
+    """``launch_here(size, program, *arguments, gloo=..., folder=...)``: the same on this machine alone."""
 
-    def run(size: int, program: str, *arguments: str, gloo: bool = False) -> list[Found]:
-        folder = tmp_path / "here"
-        folder.mkdir()
+    def run(size: int, program: str, *arguments: str, gloo: bool = False, folder: Path = tmp_path / "here") -> list[Found]:
+        folder.mkdir(exist_ok=True)
         binaries = Path(sys.executable).parent
         launcher = [str(binaries / "horovodrun"), "--gloo"] if gloo else ["mpirun", "--oversubscribe", "--bind-to", "none"]
         command = [*launcher, "-np", str(size), sys.executable, str(PROGRAMS / program), str(folder), *arguments]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launcher import ENVIRONMENT
-from namespaces import DEVICE, SUBNET, NoHostsError, end_processes, ip, namespaces, terminated_like_interrupted
+from namespaces import DEVICE, SUBNET, NoHostsError, end_processes, ip, namespaces, running, terminated_like_interrupted
 
 NAMES = "abcd"
 START_SECONDS = 10
@@ -89,7 +89,7 @@ class Cluster:
             try:
                 yield process
             finally:
-                end_processes(self.spaces.values(), spared=[server.pid for server in self.servers.values()])
+                end_processes(self.spaces.values(), spared=self._spared())
 
     def run(
         self, *command: str, folder: Path, environment: Mapping[str, str] | None = None, seconds: float = 240.0
@@ -103,6 +103,13 @@ class Cluster:
                 error.output = output.read_text()
                 raise
         return subprocess.CompletedProcess(command, process.returncode, output.read_text())
+
+    def running(self) -> list[int]:
+        """Processes on all hosts, but for each one's sshd."""
+        return running(self.spaces.values(), self._spared())
+
+    def _spared(self) -> list[int]:
+        return [server.pid for server in self.servers.values()]
 
     def vanish(self, host: str) -> None:
         """As when its power fails: the link goes first, so that none of its processes can say good-bye."""

@@ -1,0 +1,31 @@
+"""A rank of the torch example on Fashion-MNIST, which also writes down with what parameters this rank ended.
+
+Usage: example_ranks.py FOLDER OPTION..., under a launcher.
+"""
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import horovod.torch as hvd
+from rank_results import digest, write
+from training import flat
+
+sys.path.append(str(Path(__file__).parents[3] / "examples"))
+example: Any = importlib.import_module("torch_fashion_mnist")
+
+
+class Checkpoint(example.Checkpoint):  # type: ignore[misc]  # a program's, found only where it runs
+    """Also tells of the parameters of every rank, where the example saves rank 0's."""
+
+    def save(self, epoch: int) -> None:
+        super().save(epoch)
+        write(Path(sys.argv[1]), hvd, {"end": {"digest": digest(flat(self.parts["model"])), "losses": []}})
+
+
+if __name__ == "__main__":
+    example.Checkpoint = Checkpoint
+    folder, *options = sys.argv[1:]
+    sys.argv[1:] = [*options, "--checkpoint", f"{folder}/saved", "--json", f"{folder}/results.json"]
+    example.train(example.parse_arguments())
