@@ -13,6 +13,7 @@ from rank_results import digest, write
 from training import flat
 
 sys.path.append(str(Path(__file__).parents[3] / "examples"))
+FOLDER, *OPTIONS = sys.argv[1:]
 example: Any = importlib.import_module("torch_fashion_mnist")
 
 
@@ -21,11 +22,10 @@ class Checkpoint(example.Checkpoint):  # type: ignore[misc]  # a program's, foun
 
     def save(self, epoch: int) -> None:
         super().save(epoch)
-        write(Path(sys.argv[1]), hvd, {"end": {"digest": digest(flat(self.parts["model"])), "losses": []}})
+        write(Path(FOLDER), hvd, {"end": {"digest": digest(flat(self.parts["model"])), "losses": []}})
 
 
 if __name__ == "__main__":
     example.Checkpoint = Checkpoint
-    folder, *options = sys.argv[1:]
-    sys.argv[1:] = [*options, "--checkpoint", f"{folder}/saved", "--json", f"{folder}/results.json"]
+    sys.argv[1:] = [*OPTIONS, "--checkpoint", f"{FOLDER}/saved", "--json", f"{FOLDER}/results.json"]
     example.train(example.parse_arguments())
