@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # Installs what is missing, and nothing twice: system packages, .venv, the frameworks, Horovod, this package (as the wheel users get).
 #
+#   scripts/setup.sh [--hosts]
+#
+#   --hosts                   also what the tests' hosts need: network namespaces and sshd; without it those tests are skipped
 #   PYTHON                    Python 3.10, 3.11 or 3.12 to use (default: the first found)
 #   HVD_ADAPTIVE_CACHE        where Horovod's wheel is kept (default: ~/.cache/hvd-adaptive)
 set -euo pipefail
@@ -55,6 +58,27 @@ install_system_packages() {
     fail "apt-get could not install: $packages"
 }
 
+# An ssh server is nothing to leave on a person's machine, where it would start with the machine: only where no system manager runs.
+install_hosts() {
+  local packages=""
+  command -v ip >/dev/null && command -v tc >/dev/null || packages=iproute2
+  [ -n "$(PATH=$PATH:/usr/sbin command -v sshd)" ] || packages="$packages openssh-server"
+  [ -n "$packages" ] || return 0
+  if [ "$(id -u)" != 0 ] || [ -d /run/systemd/system ] || ! command -v apt-get >/dev/null; then
+    echo "Not installing ${packages# }, so tests on several hosts are skipped"
+    return 0
+  fi
+  echo "Installing for the tests' hosts: ${packages# }"
+  [ -e /usr/sbin/policy-rc.d ] || {
+    printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d # no service shall start: hosts start an sshd of their own
+    chmod +x /usr/sbin/policy-rc.d
+    trap 'rm -f /usr/sbin/policy-rc.d' EXIT
+  }
+  # shellcheck disable=SC2086
+  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages >/dev/null ||
+    echo "apt-get could not install ${packages# }, so tests on several hosts are skipped"
+}
+
 # What the environment depends on: if it changes, the environment is brought up to date.
 environment_stamp() {
   { cat requirements/*.txt scripts/build_horovod.sh; "$python" -V; mpirun --version 2>/dev/null | head -n 1; } | cksum
@@ -92,5 +116,6 @@ install_package() {
 
 python=$(find_python)
 install_system_packages
+[ "${1:-}" != --hosts ] || install_hosts
 install_environment
 install_package

@@ -1,13 +1,21 @@
 #!/usr/bin/env bash
-# Installs what is missing, then checks style, types and layers, and runs the whole test suite against the installed wheel.
-# Arguments are passed on to pytest.
+# Installs what is missing, then checks style, types and layers, and runs the test suite against the installed wheel.
+#
+#   scripts/test.sh [--full] [ARGUMENTS FOR PYTEST]
+#
+#   --full                    also the tests on several hosts and with many ranks that are not marked quick
 set -euo pipefail
 cd "$(dirname "$0")/.."
-bash scripts/setup.sh
+tests=(-m "not multihost or quick")
+if [ "${1:-}" = --full ]; then
+  tests=()
+  shift
+fi
+bash scripts/setup.sh --hosts
 . scripts/environment.sh
 
 ruff format --check --quiet .
 ruff check --quiet .
 mypy
 lint-imports --no-cache >/dev/null || lint-imports --no-cache
-HVD_ADAPTIVE_TESTED=wheel exec pytest "$@"
+HVD_ADAPTIVE_TESTED=wheel exec pytest ${tests[@]+"${tests[@]}"} "$@"

@@ -65,6 +65,7 @@ def assert_went_on(steps: list[dict[str, Any]]) -> None:
     assert numbers == sorted(numbers)  # nothing was trained twice, for every step was committed
     assert numbers[-1] == len(numbers)
     for step in steps:
+        assert step["compressed"] == step["step"]  # what the controller learned went on too
         assert len({digest for _, digest in step["ranks"]}) == 1, step
         assert [host for host, _ in step["ranks"]] == ["a", "b"][: step["size"]]
     assert steps[-1]["loss"] < 0.9 * steps[0]["loss"]

@@ -31,25 +31,28 @@ optimizer = hvd.DistributedOptimizer(inner, named_parameters=module.named_parame
 
 @hvd.elastic.run
 def train(state: hvd.elastic.TorchState) -> None:
-    stop = False
+    if state.saved:
+        compression.load_state_dict(state.saved, strict=False)
+    since, stop = 0, False
     while not stop:
         inputs, targets = batches(1, 0)[0]
         optimizer.zero_grad()
         loss = loss_of(module, inputs, targets)
         loss.backward()
         optimizer.step()
-        state.step += 1
+        state.step, since = state.step + 1, since + 1
         digests = hvd.allgather_object((socket.gethostname(), digest(flat(module))), name="digests")
         stop = hvd.broadcast_object((FOLDER / "stop").exists(), root_rank=0, name="stop")
         if hvd.rank() == 0:
             found = {"step": state.step, "size": hvd.size(), "loss": loss.item(), "ranks": digests}
-            found |= {"since": compression.stats().steps, "factor": compression.stats().elements_dense}
+            found |= {"since": since, "compressed": compression.state_dict()["steps"]}
             with (FOLDER / "steps.jsonl").open("a") as file:
                 file.write(json.dumps(found) + "\n")
-        time.sleep(0.1)
+        state.saved = compression.state_dict()
         state.commit()
+        time.sleep(0.1)
 
 
-state = hvd.elastic.TorchState(model=module, optimizer=optimizer, step=0)
+state = hvd.elastic.TorchState(model=module, optimizer=optimizer, step=0, saved=None)
 state.register_reset_callbacks([compression.rejoin])
 train(state)
