@@ -67,5 +67,5 @@ def assert_went_on(steps: list[dict[str, Any]]) -> None:
     for step in steps:
         assert step["compressed"] == step["step"]  # what the controller learned went on too
         assert len({digest for _, digest in step["ranks"]}) == 1, step
-        assert [host for host, _ in step["ranks"]] == ["a", "b"][: step["size"]]
+        assert sorted(host for host, _ in step["ranks"]) == ["a", "b"][: step["size"]]  # Horovod picks who is rank 0
     assert steps[-1]["loss"] < 0.9 * steps[0]["loss"]

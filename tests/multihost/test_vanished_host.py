@@ -15,6 +15,8 @@ START_SECONDS = 120
 """Until every rank saved something, on a busy machine."""
 KEEPALIVE = {"OMPI_MCA_oob_tcp_keepalive_time": "10", "OMPI_MCA_oob_tcp_keepalive_intvl": "4"}
 """As docs/multihost.md says: mpirun misses a host after 36 to 46 seconds, instead of 8 minutes."""
+RETRIES = 6
+"""After which TCP gives up what nobody acknowledged, in about 25 s instead of 15 minutes; until then no keepalive is sent."""
 FLAGS = {"mpi": ["--mpi"], "gloo": ["--gloo"]}
 ERRORS = {"mpi": "ORTE has lost communication with a remote daemon", "gloo": "HorovodInternalError"}
 
@@ -43,6 +45,7 @@ def test_everybody_ends(
     command = ["horovodrun", *FLAGS[controller], "-np", str(RANKS), "-H", "a:1,b:1,c:1"]
     command += [sys.executable, str(programs / "saving.py"), str(tmp_path)]
     output, environment = tmp_path / "output.txt", rank_environment | KEEPALIVE
+    new_hosts.set_kernel("net/ipv4/tcp_retries2", RETRIES)
     with new_hosts.start(*command, folder=tmp_path, output=output, environment=environment) as process:
         deadline = time.monotonic() + START_SECONDS
         while saved(tmp_path) < 3:

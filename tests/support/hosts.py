@@ -111,6 +111,11 @@ class Cluster:
     def _spared(self) -> list[int]:
         return [server.pid for server in self.servers.values()]
 
+    def set_kernel(self, name: str, value: int) -> None:
+        """A setting of every host's network, by its name below ``/proc/sys``."""
+        for host in self.spaces:
+            subprocess.run(self.command(host, "sh", "-c", f"echo {value} > /proc/sys/{name}"), check=True)
+
     def vanish(self, host: str) -> None:
         """As when its power fails: the link goes first, so that none of its processes can say good-bye."""
         subprocess.run(ip("-n", self.spaces[host], "link", "set", DEVICE, "down"), check=True)
