@@ -65,7 +65,7 @@ def launch(tmp_path: Path) -> Launch:
 
     def run(cluster: Cluster, slots: str, program: str, *arguments: str, flags: tuple[str, ...] = ()) -> list[Found]:
         size = sum(int(slot.partition(":")[2]) for slot in slots.split(","))
-        folder = tmp_path / "hosts"
+        folder = tmp_path / "-".join(("hosts", *flags))
         folder.mkdir()
         command = ["horovodrun", *flags, "-np", str(size), "-H", slots]
         program = str(PROGRAMS / program)

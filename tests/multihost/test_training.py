@@ -17,15 +17,18 @@ GLOO = ("--gloo",)
 
 
 def assert_as_on_one_host(spread: list[Found], alone: list[Found]) -> None:
-    assert assert_trained(spread) == assert_trained(alone)
+    found, expected = assert_trained(spread), assert_trained(alone)
+    assert found == {name: expected[name] for name in found}
     assert len({one["host"] for one in spread}) > 1
 
 
 @pytest.mark.quick
-def test_two_hosts_over_mpi(two_hosts: Any, launch: Any, launch_here: Any) -> None:
+def test_two_hosts_over_mpi_and_gloo(two_hosts: Any, launch: Any, launch_here: Any) -> None:
     cases = (*SCOPES, "gravac", "packed")
+    alone = launch_here(2, TORCH, *cases)
+    assert_as_on_one_host(launch(two_hosts, "a:1,b:1", TORCH, *SCOPES, flags=GLOO), alone)
     found = launch(two_hosts, "a:1,b:1", TORCH, *cases)
-    assert_as_on_one_host(found, launch_here(2, TORCH, *cases))
+    assert_as_on_one_host(found, alone)
     assert_packed(found)
     assert found[0]["cases"]["gravac"]["factor"] > 2.5  # it starts with 2
 
@@ -37,12 +40,6 @@ def assert_packed(found: list[Found]) -> None:
     for sequence, first, end in (entry for block in blocks for entry in block):
         cuts.setdefault(sequence, []).append((first, end))
     assert {sequence: [(0, length)] for sequence, length in enumerate(SKEWED)} == cuts
-
-
-@pytest.mark.quick
-def test_two_hosts_over_gloo(two_hosts: Any, launch: Any, launch_here: Any) -> None:
-    found = launch(two_hosts, "a:1,b:1", TORCH, *SCOPES, flags=GLOO)
-    assert_as_on_one_host(found, launch_here(2, TORCH, *SCOPES))
 
 
 @pytest.mark.parametrize(
