@@ -3,15 +3,15 @@
 #
 #   scripts/test.sh [--full] [ARGUMENTS FOR PYTEST]
 #
-#   --full                    also the tests on several hosts and with many ranks that are not marked quick
+#   --full                    also the tests on several hosts and with many ranks
 set -euo pipefail
 cd "$(dirname "$0")/.."
-tests=(-m "not multihost or quick")
+tests=(-m "not multihost") hosts=()
 if [ "${1:-}" = --full ]; then
-  tests=()
+  tests=() hosts=(--hosts)
   shift
 fi
-bash scripts/setup.sh --hosts
+bash scripts/setup.sh ${hosts[@]+"${hosts[@]}"}
 . scripts/environment.sh
 
 ruff format --check --quiet .
