@@ -81,7 +81,8 @@ class Residual:
 
     def keep(self, ops: Ops, memory: UnitMemory, unit: Unit, keep_back: KeepBack, positions: Array | None) -> UnitMemory:
         residual = keep_back(memory["residual"])
-        if positions is None:  # else elements were cleared, and the others are as they were
+        changed = residual if positions is None else ops.take(residual, positions)  # the others are finite, as they were
+        if not ops.all_finite(changed):
             residual = without_overflow(ops, residual)
         return memory | {"residual": residual if self.decay == 1.0 else ops.scale(residual, self.decay)}
 

@@ -219,6 +219,16 @@ def test_several_narrow_gradients_are_gathered_up_in_float32(framework, dtype, f
         assert (ops.dtype(x), x.tolist()) == ("float32", [expected] * 3)
 
 
+def test_what_overflows_as_it_is_taken_out_does_not_stay(ops):
+    """Unbiased random-k takes out four times what was there, and with it would keep infinity."""
+    unit, method = unit_of((40,)), RandomK(4, unbiased=True)
+    memory, _ = absorbed(ops, Residual(), {}, unit, np.full(40, 3e38, np.float32))
+    with np.errstate(over="ignore"):
+        _, memory = sent_and_kept(ops, Residual(), memory, unit, method, draw_of(0))
+    kept = residual_of(ops, memory, unit)
+    assert sorted(kept.tolist()) == [0.0] * 10 + [float(np.float32(3e38))] * 30
+
+
 def test_only_error_feedback_is_state():
     assert Residual().remembers == ("residual",)
     assert NoFeedback().remembers == ()

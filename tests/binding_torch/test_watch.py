@@ -12,9 +12,9 @@ from hvd_adaptive import TopK
 from hvd_adaptive.binding import watch
 
 LOGGER = "hvd_adaptive"
-PATIENCE = 1.0
+PATIENCE = 3.0
 """So that tests need not wait; a step takes milliseconds, also on a busy machine, and ranks are looked at once a second."""
-LATE = 4.0
+LATE = 7.0
 
 
 def said(seconds: float) -> tuple[list[str], float]:
@@ -42,7 +42,7 @@ def test_those_who_wait_say_so_once(ranks: Any) -> None:
     (first, waited), (late, _) = ranks(2).run(said, LATE)
     assert waited > LATE - 1
     assert late == []
-    assert [line.split(";")[0] for line in first] == ["rank 0: no gradient has come back for 1 s"]
+    assert [line.split(";")[0] for line in first] == ["rank 0: no gradient has come back for 3 s"]
     assert "docs/multihost.md" in first[0]
 
 
