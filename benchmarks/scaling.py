@@ -3,8 +3,8 @@
     python benchmarks/scaling.py [--elements 25557032] [--factor 100] [--latency 50e-6] [--bandwidth 125e6] [--plot FILE] [--json]
     python benchmarks/scaling.py --measure 2 4 --link 100mbit
 
-The model is in ``cost.py``; what a host takes for an element is measured on this one. ``--measure`` trains one parameter on
-so many hosts of this machine, see ``link.py``, under each exchange; where ranks share cores their work is taken to be done in turn.
+The model is in ``cost.py``; what a host takes for an element is measured on this one. ``--measure`` trains one parameter on so
+many hosts of this machine, see ``link.py``, under each exchange; where ranks share cores, their work is taken to be done in turn.
 """
 
 import argparse
