@@ -20,6 +20,7 @@ from pathlib import Path
 
 from namespaces import DEVICE, SUBNET, NoHostsError, ip, namespaces, terminated_like_interrupted
 
+LOOPBACK = "127.0.0.1"
 LINKS: dict[str, str | None] = {"none": None, "1gbit": "1gbit", "100mbit": "100mbit"}
 """The rate of each host's interface, in ``tc``'s words, by name."""
 
@@ -93,9 +94,9 @@ def _options(ranks: int, agent: Path) -> list[str]:
 def address() -> str:
     """Of the host this runs on, by which the others reach it; loopback where ranks share a machine."""
     if shutil.which("ip") is None:
-        return "127.0.0.1"
+        return LOOPBACK
     shown = subprocess.run(["ip", "-4", "-o", "address", "show", "dev", DEVICE], capture_output=True, text=True, check=False)
-    return (shown.stdout.split() or [""] * 4)[3].partition("/")[0] or "127.0.0.1"
+    return (shown.stdout.split() or [""] * 4)[3].partition("/")[0] or LOOPBACK
 
 
 def measure(megabytes: float) -> None:

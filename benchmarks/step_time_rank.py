@@ -14,7 +14,8 @@ from typing import Any
 
 import horovod.torch as hvd
 import torch
-from link import address
+from link import LOOPBACK, address
+from namespaces import DEVICE
 from shapes import SHAPES
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 
@@ -86,6 +87,8 @@ def _ddp(*, half: bool) -> Build:
 
 def _join() -> None:
     """Horovod's ranks, for ``torch.distributed``."""
+    if address() != LOOPBACK:
+        os.environ["GLOO_SOCKET_IFNAME"] = DEVICE  # hosts here have no name that Gloo could look up
     with socket.socket() as free:
         free.bind((address(), 0))
         place = hvd.broadcast_object(free.getsockname(), root_rank=0, name="meeting place")
