@@ -6,16 +6,15 @@ and settles after all means were taken, when it is known whether the step counts
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
 from hvd_adaptive import prng
 from hvd_adaptive.collective import Collective
-from hvd_adaptive.compress.ranking import Ranked
 from hvd_adaptive.control import Decision, Wanted
 from hvd_adaptive.errors import UnsupportedError
-from hvd_adaptive.exchange import Outcome, Round, Rounds, Situation
+from hvd_adaptive.exchange import Round, Situation
 from hvd_adaptive.feedback import Gradients, UnitMemory
+from hvd_adaptive.flight import Arrivals, Flight, Ready
 from hvd_adaptive.granularity import Parameter, Slot
 from hvd_adaptive.measure import Measured, measure
 from hvd_adaptive.monitor import Meter, StepRecord
@@ -27,63 +26,6 @@ _MOST = 2**31
 
 UNSTEERED = Decision(1.0, branch="")
 """Where no controller decides."""
-
-
-@dataclass
-class Arrivals:
-    """The gradients of one unit that are in, this step."""
-
-    gradients: Gradients = field(default_factory=list)
-    finite: bool = True
-
-
-@dataclass
-class Ready:
-    """A unit whose gradients are all in, and of which nothing is sent yet.
-
-    Attributes:
-        x: what is to be compressed, f[n].
-        measured: what was wanted of it.
-        ranked: what was selected on the way, from which any larger factor can be served.
-    """
-
-    x: Array
-    memory: UnitMemory
-    arrivals: Arrivals
-    step: int
-    draw: prng.Draw
-    measured: Measured | None = None
-    ranked: Ranked | None = None
-
-
-@dataclass
-class Flight:
-    """A unit between its last gradient and its mean.
-
-    Attributes:
-        decision: why it goes as it does.
-        round: the collective that is needed next, or under way; None when the ``outcome`` is there.
-        number: of that round.
-        bytes_sent: handed to collectives so far, this round included.
-        finite: False once the mean was found not to be.
-    """
-
-    plan: UnitPlan
-    step: int
-    gradients: Gradients
-    rounds: Rounds
-    decision: Decision
-    round: Round | None = None
-    number: int = 0
-    bytes_sent: int = 0
-    handle: Any = None
-    outcome: Outcome | None = None
-    finite: bool = True
-
-    @property
-    def result(self) -> Outcome:
-        assert self.outcome is not None  # noqa: S101 - callers advance or collect first
-        return self.outcome
 
 
 class Engine:

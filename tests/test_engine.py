@@ -13,8 +13,9 @@ from engine_runs import end
 
 from hvd_adaptive import BFloat16, Half, Identity, Memory, NoFeedback, RandomK, TopK, UnsupportedError
 from hvd_adaptive.collective import Loopback
-from hvd_adaptive.engine import Arrivals, Engine
+from hvd_adaptive.engine import Engine
 from hvd_adaptive.exchange import Exchange, Outcome, Round
+from hvd_adaptive.flight import Arrivals
 from hvd_adaptive.granularity import Parameter, bucketed, entire_model, layer_wise
 from hvd_adaptive.monitor import Meter
 from hvd_adaptive.plan import Options, UnitPlan, build

@@ -10,7 +10,8 @@ from engine_runs import end
 from hvd_adaptive import DGC, RandomK, RedSync, Residual, TopK
 from hvd_adaptive.collective import Loopback
 from hvd_adaptive.control import DENSE, Decision, Wanted
-from hvd_adaptive.engine import Arrivals, Engine
+from hvd_adaptive.engine import Engine
+from hvd_adaptive.flight import Arrivals
 from hvd_adaptive.granularity import Parameter, entire_model
 from hvd_adaptive.monitor import Meter
 from hvd_adaptive.plan import Options, build

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from hvd_adaptive.engine import Arrivals, Flight, Ready
+from hvd_adaptive.flight import Arrivals, Flight, Ready
 from hvd_adaptive.granularity import Slot
 from hvd_adaptive.ops import Array
 from hvd_adaptive.plan import UnitPlan

@@ -9,9 +9,10 @@ from hvd_adaptive.binding.decisions import Decisions
 from hvd_adaptive.binding.memories import Memories, Storage
 from hvd_adaptive.binding.step import Place, Step
 from hvd_adaptive.control import DENSE
-from hvd_adaptive.engine import Engine, Flight, Ready
+from hvd_adaptive.engine import Engine
 from hvd_adaptive.errors import ConfigError
 from hvd_adaptive.feedback import Gradients
+from hvd_adaptive.flight import Flight, Ready
 from hvd_adaptive.monitor import Meter
 from hvd_adaptive.ops import Array
 from hvd_adaptive.plan import UnitPlan

@@ -12,8 +12,8 @@ from hvd_adaptive.binding.on_instances import on_instances
 from hvd_adaptive.binding.step import Place
 from hvd_adaptive.binding.steps import Steps
 from hvd_adaptive.binding.watch import Watch
-from hvd_adaptive.engine import Flight
 from hvd_adaptive.errors import ConfigError, StateError
+from hvd_adaptive.flight import Flight
 from hvd_adaptive.monitor import Meter
 from hvd_adaptive.torch.parameters import Finder, shaped_like
 

@@ -6,7 +6,8 @@ import numpy as np
 
 from hvd_adaptive import Memory
 from hvd_adaptive.collective import Loopback
-from hvd_adaptive.engine import Arrivals, Engine
+from hvd_adaptive.engine import Engine
+from hvd_adaptive.flight import Arrivals
 from hvd_adaptive.granularity import Parameter, bucketed, entire_model, layer_wise
 from hvd_adaptive.monitor import Meter
 from hvd_adaptive.plan import Options, build
