@@ -30,7 +30,7 @@ class Step:
         ready: units that wait until all ranks agree.
         untouched: what Horovod made of gradients that were left as they were, by unit.
         means: over ranks, flat, of the units that were sent, as soon as they are collected.
-        landed: units whose mean was taken.
+        ridden: units that came back from an allreduce of the caller's.
         finite: False once a gradient that was left as it was came back as none.
     """
 
@@ -44,5 +44,5 @@ class Step:
     flights: dict[int, Flight] = field(default_factory=dict)
     untouched: dict[int, list[Array]] = field(default_factory=lambda: defaultdict(list))
     means: dict[int, Array] = field(default_factory=dict)
-    landed: dict[int, Flight] = field(default_factory=dict)
+    ridden: dict[int, Flight] = field(default_factory=dict)
     finite: bool = True

@@ -191,7 +191,7 @@ class Steps:
     def give_ridden(self, place: Place, flight: Flight, averaged: Array) -> Array:
         """The gradient to use, flat, of a unit whose payload rode."""
         self._engine.advance(flight, averaged)
-        self.current.landed[place.unit] = flight
+        self.current.ridden[place.unit] = flight
         return self._engine.mean(flight)
 
     def give_untouched(self, place: Place, averaged: Array) -> Array:
@@ -200,7 +200,7 @@ class Steps:
         returned.append(averaged)
         if len(returned) == len(plan.unit.slots):
             finite = self._engine.count_untouched(plan, self.done, returned, self._decisions.of(place.unit))
-            self.current.finite = self.current.finite and finite
+            self.current.finite &= finite
         return averaged
 
     def give(self, place: Place, weight: float, *, alone: bool = False) -> Array:
@@ -219,15 +219,14 @@ class Steps:
         flights = {number: self.current.flights[number] for number in numbers}
         self._engine.collect(list(flights.values()))
         self.current.means |= {number: self._engine.mean(flight, weight) for number, flight in flights.items()}
-        self.current.landed |= flights
 
     def _settle(self) -> None:
         """Every mean was taken. A step with any gradient that is not finite is one that scalers of losses skip as a whole."""
-        sent = self.current.finite and all(flight.finite for flight in self.current.landed.values())
-        for number, flight in self.current.landed.items():
+        flights, steered = self.current.flights | self.current.ridden, self._steering is not None
+        sent = self.current.finite and all(flight.finite for flight in flights.values())
+        for number, flight in flights.items():
             memory = self._engine.settle(flight, self.memories[number], sent=sent)
-            dense = self._steering is not None and self._decisions.of(number).factor == DENSE
-            self.memories.settle(number, memory, emptied=dense and sent)
+            self.memories.settle(number, memory, emptied=sent and steered and flight.decision.factor == DENSE)
 
     def finish(self) -> None:
         """End the step: the controller sees it, and the next one may begin."""

@@ -11,9 +11,6 @@ from hvd_adaptive.ops.blocks import BLOCK
 
 NDArray = npt.NDArray[Any]
 
-_FEW = 2048
-"""Codes below which a handful of calls with a byte for every bit beat the many calls without."""
-
 
 class NumpyOps:
     """:class:`hvd_adaptive.ops.Ops` on ``numpy.ndarray``."""
@@ -176,10 +173,10 @@ class NumpyOps:
         return BLOCK
 
     def pack(self, codes: NDArray, bits: int) -> NDArray:
-        return _pack_few(codes, bits) if bits and 0 < codes.size < _FEW else packing.pack(self, codes, bits)
+        return packing.pack(self, codes, bits)
 
     def unpack(self, packed: NDArray, bits: int, n: int, dtype: str) -> NDArray:
-        return _unpack_few(packed, bits, n, dtype) if bits and 0 < n < _FEW else packing.unpack(self, packed, bits, n, dtype)
+        return packing.unpack(self, packed, bits, n, dtype)
 
     def _rows(self, x: NDArray, width: int) -> NDArray:
         return self.matrix(x, -(-x.size // width), width)
@@ -201,20 +198,3 @@ class NumpyOps:
 
     def concat(self, arrays: list[NDArray]) -> NDArray:
         return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-
-
-def _pack_few(codes: NDArray, bits: int) -> NDArray:
-    """As :func:`packing.pack`, by spelling out every bit."""
-    eight = np.zeros((8, -(-codes.size // 8)), codes.dtype.newbyteorder("<"))
-    eight.reshape(-1)[: codes.size] = codes
-    spelled = np.unpackbits(eight.view(np.uint8).reshape(*eight.shape, -1), axis=2, count=bits, bitorder="little")
-    return np.packbits(spelled.transpose(1, 0, 2).reshape(-1, 8 * bits), axis=1, bitorder="little").T.reshape(-1)
-
-
-def _unpack_few(packed: NDArray, bits: int, n: int, dtype: str) -> NDArray:
-    """As :func:`packing.unpack`, by spelling out every bit."""
-    spelled = np.unpackbits(packed.reshape(bits, -1).T, axis=1, bitorder="little").reshape(-1, 8, bits).transpose(1, 0, 2)
-    joined = np.packbits(spelled, axis=2, bitorder="little")
-    codes = np.zeros((*joined.shape[:2], np.dtype(dtype).itemsize), np.uint8)
-    codes[:, :, : joined.shape[2]] = joined
-    return codes.reshape(-1).view(np.dtype(dtype).newbyteorder("<")).astype(dtype, copy=False)[:n]

@@ -34,9 +34,7 @@ def rejoined(scope: str, newcomer: int | None, factor: float = 10) -> Any:
 def test_it_is_as_if_just_built(ordered_ranks: Any) -> None:
     def fresh(scope: str) -> torch.Tensor:
         module = model()
-        train(
-            module, optimizer_for(module, building(scope, TopK(10), controller=GraVAC(2, 100, probe_dense=False))(module)), STEPS
-        )
+        train(module, optimizer_for(module, building(scope, TopK(10), controller=STEERED)(module)), STEPS)
         return flat(module)
 
     for scope in ("layer-wise", "entire-model", "bucketed"):

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from logging.handlers import BufferingHandler
 from typing import Any
 
 import horovod.torch as hvd
@@ -17,11 +18,12 @@ PATIENCE = 3.0
 LATE = 7.0
 
 
-def said(seconds: float) -> tuple[list[str], float]:
-    """What this rank logged while rank 1 was late by so many seconds in the second of three steps, and how late it was itself."""
-    heard: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: heard.append(record.getMessage())  # type: ignore[method-assign]
+def said(seconds: float, idle: float = 0.0) -> tuple[list[str], float]:
+    """What this rank logged where rank 1 was late by so many seconds in the second of three steps, and how long those took.
+
+    Also what it logged in ``idle`` seconds after them.
+    """
+    handler = BufferingHandler(capacity=1000)
     logging.getLogger(LOGGER).addHandler(handler)
     patience = watch.PATIENCE
     try:
@@ -32,7 +34,9 @@ def said(seconds: float) -> tuple[list[str], float]:
         time.sleep(seconds if hvd.rank() == 1 else 0.0)
         start = time.monotonic()
         train(module, optimizer, 2, first=1)
-        return heard, time.monotonic() - start
+        waited = time.monotonic() - start
+        time.sleep(idle)
+        return [record.getMessage() for record in handler.buffer], waited
     finally:
         watch.PATIENCE = patience
         logging.getLogger(LOGGER).removeHandler(handler)
@@ -48,9 +52,7 @@ def test_those_who_wait_say_so_once(ranks: Any) -> None:
 
 def test_between_steps_nothing_is_said(ranks: Any) -> None:
     def on_rank() -> Any:
-        heard, _ = said(0.0)
-        time.sleep(2 * PATIENCE)
-        return heard
+        return said(0.0, idle=2 * PATIENCE)[0]
 
     assert ranks(2).run(on_rank) == [[], []]
 

@@ -4,24 +4,22 @@ Usage: run_function.py HOSTS mpi|gloo OUTPUT
 """
 
 import json
+import socket
 import sys
 from pathlib import Path
 
 import horovod
+import horovod.torch as hvd
+from rank_results import digest
+from training import building, trained
+
+from hvd_adaptive import TopK
 
 HOSTS, CONTROLLER, OUTPUT = sys.argv[1:]
 
 
 def train(scope: str) -> dict[str, object]:
-    """Sent to every rank, which knows nothing but what is in here."""
-    import socket  # noqa: PLC0415
-
-    import horovod.torch as hvd  # noqa: PLC0415
-    from rank_results import digest  # noqa: PLC0415
-    from training import building, trained  # noqa: PLC0415
-
-    from hvd_adaptive import TopK  # noqa: PLC0415
-
+    """Sent to every rank."""
     hvd.init()
     parameters, compression = trained(building(scope, TopK(10)), 5)
     steps = compression.stats().steps

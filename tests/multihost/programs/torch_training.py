@@ -5,6 +5,7 @@ Usage: torch_training.py FOLDER CASE..., under a launcher.
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,7 @@ def main(folder: Path, names: list[str]) -> None:
     hvd.init()
     torch.set_num_threads(1)
     cases: dict[str, Callable[[], Found]] = {"packed": packed}
-    cases |= {name: lambda compress=compress: trained(compress) for name, compress in COMPRESS.items()}  # type: ignore[misc]
+    cases |= {name: partial(trained, compress) for name, compress in COMPRESS.items()}
     write(folder, hvd, {name: cases[name]() for name in names})
     hvd.shutdown()
 
