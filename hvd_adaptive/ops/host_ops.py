@@ -22,6 +22,7 @@ def load() -> None:
     """Compile what steps call on float32, or take it from disk, so that no step has to wait for it."""
     ops, x, positions = HostOps(), np.zeros(1, np.float32), np.zeros(1, np.int64)
     kernels.positions_from(x, np.float32(1), positions, x)
+    selection.by_counting(x, 1)
     ops.add_finite(x, 0, x)
     ops.clear(x, positions)
     ops.scatter_add(x, positions, x)

@@ -47,6 +47,46 @@ def positions_from(x: npt.NDArray[Any], threshold: Any, found: npt.NDArray[np.in
 
 
 @numba.njit(nogil=True, cache=True)
+def count_within(counts: npt.NDArray[np.int64], bits: npt.NDArray[Any], mask: Any, low: Any, high: Any, shift: Any) -> None:
+    """Count magnitudes from ``low`` to ``high``, those together that differ in their last ``shift`` bits only.
+
+    Args:
+        counts: i64[m], added to.
+        bits: i32[n] or i64[n], those of floats, whose magnitudes have the order of their bits.
+        mask: of bits' dtype, as are the next three: all but the sign.
+        low: bits of the least magnitude, a multiple of ``1 << shift``.
+        high: less than ``low + (m << shift)``.
+        shift: how many.
+    """
+    for place in range(bits.size):
+        magnitude = bits[place] & mask
+        if low <= magnitude <= high:
+            counts[(magnitude - low) >> shift] += 1
+
+
+@numba.njit(nogil=True, cache=True)
+def positions_above(found: npt.NDArray[np.int64], bits: npt.NDArray[Any], mask: Any, least: Any, equal: int, high: Any) -> None:
+    """Write the ascending positions of magnitudes above ``least``, and of the first ``equal`` that are ``least``.
+
+    Args:
+        found: i64[k], of as many as there are.
+        bits: i32[n] or i64[n], those of floats.
+        mask: of bits' dtype: all but the sign.
+        least: of bits' dtype.
+        equal: how many.
+        high: of bits' dtype: above it are no numbers.
+    """
+    written = 0
+    for place in range(bits.size):
+        magnitude = bits[place] & mask
+        if magnitude < least or magnitude > high or (magnitude == least and equal == 0):
+            continue
+        equal -= magnitude == least
+        found[written] = place
+        written += 1
+
+
+@numba.njit(nogil=True, cache=True)
 def add_while_finite(x: npt.NDArray[Any], values: npt.NDArray[Any]) -> int:
     """Add ``values`` f[n] to ``x`` f[n], block by block, up to the first block with a sum that is not finite.
 
