@@ -8,8 +8,7 @@ Source: Thakur, Rabenseifner, Gropp 2005, "Optimization of Collective Communicat
 from dataclasses import dataclass
 
 from hvd_adaptive.compress.base import kept_count
-from hvd_adaptive.compress.sparse import position_bits
-from hvd_adaptive.ops.packing import packed_size
+from hvd_adaptive.ops.ascending import coded_size
 
 FLOAT, WORD = 4, 8
 """Bytes of an element, and of what buffers are made of."""
@@ -75,9 +74,9 @@ def _words(nbytes: int) -> int:
 
 def _payload(elements: int, kept: int) -> int:
     """Values and positions."""
-    return _words(FLOAT * kept + packed_size(kept, position_bits(elements)))
+    return _words(FLOAT * kept + coded_size(kept, elements))
 
 
 def _positions(elements: int, kept: int) -> int:
     """With how many there are."""
-    return WORD + _words(packed_size(kept, position_bits(elements)))
+    return WORD + _words(coded_size(kept, elements))

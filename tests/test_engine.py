@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 from engine_runs import end
+from vectors import positions_bytes
 
 from hvd_adaptive import BFloat16, Half, Identity, Memory, NoFeedback, RandomK, TopK, UnsupportedError
 from hvd_adaptive.collective import Loopback
@@ -332,12 +333,12 @@ def test_a_parameter_without_elements_passes(ops):
 
 
 def test_records_say_what_happened(ops):
-    """TopK(4) of 36 elements keeps 9: 9 doubles are 72 bytes, 9 positions of 6 bits take 12; padded to 88."""
+    """TopK(4) of 36 elements keeps 9: 9 doubles are 72 bytes, 9 positions of 2 low bits and 17 flags take 7; padded to 80."""
     seen = train(ops, 2, plans_of(TopK(4), entire_model), lambda r, s: spoiled(r, s, np.nan, 1, at=1), (None, None))
     for rank in seen:
         first, second = rank.records
         assert (first.step, first.unit, first.elements, first.kept, first.factor) == (0, "model", 36, 9, 4.0)
-        assert (first.bytes_sent, first.bytes_dense, first.finite) == (88, 288, True)
+        assert (first.bytes_sent, first.bytes_dense, first.finite) == (80, 288, True)
         assert (second.step, second.kept, second.finite) == (1, 9, False)
 
 
@@ -532,7 +533,7 @@ def test_a_gather_that_mpi_could_not_count_is_refused_before_it_starts(ops):
         def start(self, *_):
             self.started += 1
 
-    words = -(-(300 * 4 + 9 * 38) // 8)
+    words = -(-(300 * 4 + positions_bytes(300, 300)) // 8)
     most = (2**31 - 1) // words
     for size, refused in ((most, False), (most + 1, True)):
         collective, arrivals = Many(size), Arrivals()

@@ -1,7 +1,7 @@
 """Adaptive threshold: keep every element that is at least half the largest magnitude of the unit.
 
 Contract  |x - D(C(x))| < max |x| / 2, element by element. Biased, so error feedback is on by default.
-On wire   values f[k] and positions of ceil(log2 n) bits; k differs by rank and step.
+On wire   values f[k] and positions of about 2 + log2(n/k) bits; k differs by rank and step.
 Source    Dutta et al. 2020, section 5.2, arXiv:1911.08250, after AdaComp: Chen et al. 2018, arXiv:1712.02679.
 Differs   a unit of zeros sends nothing.
 """

@@ -21,11 +21,13 @@ class Field(NamedTuple):
         array: floats, or codes: whole numbers from 0 to below 2^bits.
         bits: what each element takes on the wire; the width of the dtype of what travels as it is, as floats do.
         counted: True if its length is the number of elements kept, which may differ by rank.
+        below: where not 0, these are distinct ascending positions below it, which take fewer bits together than each by itself.
     """
 
     array: Array
     bits: int
     counted: bool = False
+    below: int = 0
 
 
 @dataclass(frozen=True)

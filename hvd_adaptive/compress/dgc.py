@@ -1,7 +1,7 @@
 """Deep gradient compression: about the k largest elements, found by a threshold that a sample tells.
 
 Contract  at most k elements, none smaller in magnitude than one left behind. Biased; feedback is momentum correction by default.
-On wire   values f[k] and positions of ceil(log2 n) bits; the number differs by rank and step.
+On wire   values f[k] and positions of about 2 + log2(n/k) bits; the number differs by rank and step.
 Source    Lin et al. 2018, "Deep Gradient Compression", arXiv:1712.01887.
 Differs   clipping by the norm of the unit, which entire-model is the model's. A threshold found too high is lowered, by a fifth
           and at most ten times; found too low, the k largest of what it let through are taken.

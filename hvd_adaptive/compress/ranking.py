@@ -38,8 +38,8 @@ class Ranked(Sparse):
 
     def select(self, ops: Ops, x: Array, draw: Draw) -> Array:
         if self.factor == self.least:  # some methods keep more or less than n/f
-            return self.ranking
-        return ops.slice(self.ranking, 0, kept_count(self.factor, ops.size(x)))
+            return ops.ascending(self.ranking)
+        return ops.ascending(ops.slice(self.ranking, 0, kept_count(self.factor, ops.size(x))))
 
 
 def energies(ops: Ops, x: Array, positions: Array, factors: Sequence[float]) -> tuple[float, ...]:

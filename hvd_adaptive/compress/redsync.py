@@ -2,7 +2,7 @@
 
 Contract  at least k elements (n if that is fewer), at most 2 k, none smaller in magnitude than one left behind. Biased: error
           feedback is on.
-On wire   values f[k'] and positions of ceil(log2 n) bits; k' differs by rank and step.
+On wire   values f[k'] and positions of about 2 + log2(n/k') bits; k' differs by rank and step.
 Source    Fang et al. 2018, "RedSync: Reducing Synchronization Traffic for Distributed Deep Learning", arXiv:1808.04357.
 Differs   where no threshold lets k to 2 k through, as with ties, exactly the k largest of the fewest candidates found are taken.
           Values are not quantised.

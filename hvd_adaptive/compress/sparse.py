@@ -11,7 +11,7 @@ from hvd_adaptive.prng import Draw
 
 @dataclass(frozen=True)
 class Sparse(Contraction):
-    """Sends values f[k] and positions of ceil(log2 n) bits each. A method says which."""
+    """Sends values f[k] and their positions, in about 2 + log2(n / k) bits each. A method says which."""
 
     exchanges: ClassVar[tuple[ExchangeName, ...]] = ("gather", "shared-support", "two-sided")
     scatters: ClassVar[bool] = True
@@ -20,7 +20,7 @@ class Sparse(Contraction):
 
     @abc.abstractmethod
     def select(self, ops: Ops, x: Array, draw: Draw) -> Array:
-        """``i64[k]``: distinct positions of the elements to keep."""
+        """``i64[k]``: distinct positions of the elements to keep, ascending."""
 
     def ranked(self, ops: Ops, x: Array, draw: Draw) -> Array:
         positions = self.select(ops, x, draw)
@@ -30,7 +30,7 @@ class Sparse(Contraction):
         positions = self.select(ops, x, draw)
         n, dtype = ops.size(x), ops.dtype(x)
         values = Field(ops.take(x, positions), dtype_bits(dtype), self.counted)
-        return Payload((values, Field(positions, position_bits(n), self.counted)), n, dtype, ops.size(positions))
+        return Payload((values, places(positions, n, counted=self.counted)), n, dtype, ops.size(positions))
 
     def decode(self, ops: Ops, payload: Payload, draw: Draw, onto: Array | None = None, weight: float = 1.0) -> Array:
         values, positions = (field.array for field in payload.fields)
@@ -45,6 +45,6 @@ class Sparse(Contraction):
         return payload.fields[1].array
 
 
-def position_bits(n: int) -> int:
-    """Bits that tell a position among ``n`` from the others."""
-    return (n - 1).bit_length()
+def places(positions: Array, n: int, *, counted: bool) -> Field:
+    """Ascending ``positions`` below ``n`` as a field of a payload."""
+    return Field(positions, (n - 1).bit_length(), counted, below=n)

@@ -2,7 +2,7 @@
 
 Contract  |x - D(C(x))| < value, element by element; the same elements whatever the granularity. Biased: error feedback is on by
           default.
-On wire   values f[k] and positions of ceil(log2 n) bits; k differs by rank and step.
+On wire   values f[k] and positions of about 2 + log2(n/k) bits; k differs by rank and step.
 Source    Dutta et al. 2020, section 5.2, arXiv:1911.08250.
 Differs   nothing. With loss scaling the gradients, and so the value, are scaled too.
 """

@@ -1,7 +1,7 @@
 """Top-k sparsification: keep the k elements of largest magnitude.
 
 Contract  ||x - D(C(x))||^2 <= (1 - k/n) ||x||^2. Biased, so error feedback is on by default.
-On wire   values f[k] and positions of ceil(log2 n) bits; the same k on every rank.
+On wire   values f[k] and positions of about 2 + log2(n/k) bits; the same k on every rank.
 Source    Dutta et al. 2020, section 5.2, arXiv:1911.08250; Stich, Cordonnier, Jaggi 2018, arXiv:1809.07599.
 Differs   exactly k elements survive ties; a test against the k-th magnitude would keep more.
 """

@@ -7,8 +7,8 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hvd_adaptive.compress.base import Compressor, ExchangeName, Field, Payload
-from hvd_adaptive.compress.sparse import Sparse, position_bits
+from hvd_adaptive.compress.base import Compressor, ExchangeName, Payload
+from hvd_adaptive.compress.sparse import Sparse, places
 from hvd_adaptive.errors import ConfigError
 from hvd_adaptive.exchange import wire
 from hvd_adaptive.exchange.base import Exchange, Outcome, Round, Rounds, Situation, unhealthy
@@ -30,7 +30,7 @@ class SharedSupport(Exchange):
         ops, n = situation.ops, situation.ops.size(x)
         leads = situation.step % situation.size == situation.rank
         positions = compressor.select(ops, x, situation.draw) if leads else ops.arange(0, x)
-        told = Payload((Field(positions, position_bits(n), counted=True),), n, ops.dtype(x), ops.size(positions))
+        told = Payload((places(positions, n, counted=True),), n, ops.dtype(x), ops.size(positions))
         words = wire.pack(ops, told)
         payloads = wire.unpack(ops, (yield Round("gather", words if leads else ops.slice(words, 0, 0))), 1, told)
         assert payloads is not None  # noqa: S101 - health is told below

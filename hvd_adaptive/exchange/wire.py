@@ -8,7 +8,7 @@ sends a buffer of another length than it should, or a header of -1: every rank n
 from dataclasses import replace
 
 from hvd_adaptive.compress.base import Field, Payload, dtype_bits
-from hvd_adaptive.ops import Array, Ops
+from hvd_adaptive.ops import Array, Ops, ascending
 from hvd_adaptive.ops.packing import packed_size
 
 _WORD = 8
@@ -53,7 +53,10 @@ def _unpack(ops: Ops, raw: Array, template: Payload) -> Payload:
         length = template.kept if field.counted else ops.size(field.array)
         stop = start + _nbytes(ops, field, length)
         part, dtype = ops.slice(raw, start, stop), ops.dtype(field.array)
-        array = ops.unpack(part, field.bits, length, dtype) if _packed(ops, field) else ops.from_bytes(part, dtype)
+        if field.below:
+            array = ops.decode_positions(part, length, field.below)
+        else:
+            array = ops.unpack(part, field.bits, length, dtype) if _packed(ops, field) else ops.from_bytes(part, dtype)
         fields[number], start = field._replace(array=array), stop
     return replace(template, fields=tuple(fields))
 
@@ -78,14 +81,18 @@ def _order(ops: Ops, payload: Payload) -> list[int]:
 
 
 def _packed(ops: Ops, field: Field) -> bool:
-    return field.bits != dtype_bits(ops.dtype(field.array))
+    return field.below > 0 or field.bits != dtype_bits(ops.dtype(field.array))
 
 
 def _nbytes(ops: Ops, field: Field, length: int) -> int:
+    if field.below:
+        return ascending.coded_size(length, field.below)
     return packed_size(length, field.bits) if _packed(ops, field) else length * field.bits // 8
 
 
 def _bytes(ops: Ops, field: Field) -> Array:
+    if field.below:
+        return ops.encode_positions(field.array, field.below)
     return ops.pack(field.array, field.bits) if _packed(ops, field) else ops.to_bytes(field.array)
 
 

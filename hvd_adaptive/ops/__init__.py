@@ -87,7 +87,7 @@ class Ops(Protocol):
         """``x`` with ``values`` added at ``positions``, which must be distinct; donates ``x``."""
 
     def top_positions(self, x: Array, k: int) -> Array:
-        """``i64[k]``: positions of the ``k`` elements of largest magnitude, exactly ``k`` under ties, in any order."""
+        """``i64[k]``: positions of the ``k`` elements of largest magnitude, ascending; exactly ``k`` under ties."""
 
     def largest_first(self, x: Array) -> Array:
         """``i64[n]``: positions in falling order of magnitude; the earlier one first under ties."""
@@ -98,8 +98,11 @@ class Ops(Protocol):
     def smallest(self, x: Array) -> Array:
         """``f[1]``: the smallest element."""
 
-    def nonzero(self, mask: Array) -> Array:
-        """``i64[k]``: positions at which ``mask`` is true, in order."""
+    def nonzero(self, mask: Array, count: int | None = None) -> Array:
+        """``i64[k]``: positions at which ``mask`` is not zero, ascending; ``count`` is ``k`` where it is known beforehand."""
+
+    def ascending(self, positions: Array) -> Array:
+        """``positions`` i64[k] in ascending order."""
 
     def sign(self, x: Array) -> Array:
         """-1, 0 or 1 in the dtype of ``x``."""
@@ -148,6 +151,12 @@ class Ops(Protocol):
 
     def unpack(self, packed: Array, bits: int, n: int, dtype: str) -> Array:
         """The inverse of :meth:`pack`."""
+
+    def encode_positions(self, positions: Array, n: int) -> Array:
+        """See :func:`hvd_adaptive.ops.ascending.encode`."""
+
+    def decode_positions(self, coded: Array, k: int, n: int) -> Array:
+        """See :func:`hvd_adaptive.ops.ascending.decode`."""
 
     def to_bfloat16_bits(self, x: Array) -> Array:
         """``i16[n]``: the bits of ``x`` rounded to the nearest bfloat16, ties to even."""

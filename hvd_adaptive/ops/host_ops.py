@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hvd_adaptive.ops import kernels, selection
+from hvd_adaptive.ops import ascending, code_kernels, kernels, selection
 from hvd_adaptive.ops.numpy_ops import NumpyOps
+from hvd_adaptive.ops.packing import packed_size
 
 NDArray = npt.NDArray[Any]
 
@@ -30,6 +31,7 @@ def load() -> None:
     ops.levels_of(x, ops.row_max(x, 1) + 1, 1, 0, 1, ops.uniform(1, (0, 0), x))
     ops.row_sum(x, 1)
     ops.permute(positions, [(0, 0)], 2)
+    ops.decode_positions(ops.encode_positions(positions, 1), 1, 1)
     for dtype in _CODES:
         ops.unpack(ops.pack(positions.astype(dtype), 1), 1, 1, dtype.name)
 
@@ -119,15 +121,32 @@ class HostOps(NumpyOps):
         if not bits or codes.dtype not in _CODES:
             return super().pack(codes, bits)
         packed = np.zeros(bits * -(-codes.size // 8), np.uint8)
-        kernels.pack_onto(packed, _read_only(codes), bits)
+        code_kernels.pack_onto(packed, _read_only(codes), bits)
         return packed
 
     def unpack(self, packed: NDArray, bits: int, n: int, dtype: str) -> NDArray:
         if not bits or np.dtype(dtype) not in _CODES:
             return super().unpack(packed, bits, n, dtype)
         codes = np.zeros(n, dtype)
-        kernels.unpack_onto(codes, _read_only(packed), bits)
+        code_kernels.unpack_onto(codes, _read_only(packed), bits)
         return codes
+
+    def encode_positions(self, positions: NDArray, n: int) -> NDArray:
+        k = positions.size
+        low = ascending.low_bits(k, n)
+        flags, rest = np.zeros(ascending.flags_count(k, n, low), np.uint8), np.empty(k, np.int64)
+        code_kernels.climb_onto(flags, rest, _read_only(positions), low)
+        return np.concatenate([self.pack(rest, low), self.pack(flags, 1)])
+
+    def decode_positions(self, coded: NDArray, k: int, n: int) -> NDArray:
+        low = ascending.low_bits(k, n)
+        cut = packed_size(k, low)
+        high = np.empty(k + 1, np.int64)
+        code_kernels.climbed_onto(high, _read_only(self.unpack(coded[cut:], 1, ascending.flags_count(k, n, low), "uint8")))
+        positions = high[:k]
+        positions <<= low
+        positions |= self.unpack(coded[:cut], low, k, "int64")
+        return positions
 
 
 def _read_only(x: NDArray) -> NDArray:

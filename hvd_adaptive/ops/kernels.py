@@ -119,44 +119,6 @@ def add_at(x: npt.NDArray[Any], positions: npt.NDArray[np.int64], values: npt.ND
         x[positions[place]] += values[place]
 
 
-@numba.njit(nogil=True, cache=True)
-def pack_onto(packed: npt.NDArray[np.uint8], codes: npt.NDArray[Any], bits: int) -> None:
-    """Write ``codes``, u8[n], i32[n] or i64[n], into zeros u8[bits * ceil(n / 8)]; see :mod:`hvd_adaptive.ops.packing`."""
-    width = packed.size // bits
-    for start in range(0, width, _PAGE):
-        for code in range(8):
-            stop = min(start + _PAGE, width, codes.size - code * width)
-            part = codes[code * width + start : max(code * width + stop, code * width + start)]
-            for byte in range(code * bits // 8, (code * bits + bits + 7) // 8):
-                plane = packed[byte * width + start : byte * width + start + part.size]
-                up = code * bits - 8 * byte
-                if up >= 0:
-                    for place in range(part.size):
-                        plane[place] |= np.uint8(part[place] << up)
-                else:
-                    for place in range(part.size):
-                        plane[place] |= np.uint8(part[place] >> -up)
-
-
-@numba.njit(nogil=True, cache=True)
-def unpack_onto(codes: npt.NDArray[Any], packed: npt.NDArray[np.uint8], bits: int) -> None:
-    """Write into zeros, u8[n], i32[n] or i64[n], what :func:`pack_onto` packed."""
-    width, mask = packed.size // bits, (1 << bits) - 1
-    for start in range(0, width, _PAGE):
-        for code in range(8):
-            stop = min(start + _PAGE, width, codes.size - code * width)
-            part = codes[code * width + start : max(code * width + stop, code * width + start)]
-            for byte in range(code * bits // 8, (code * bits + bits + 7) // 8):
-                plane = packed[byte * width + start : byte * width + start + part.size]
-                up = code * bits - 8 * byte
-                if up >= 0:
-                    for place in range(part.size):
-                        part[place] |= (plane[place] >> up) & mask
-                else:
-                    for place in range(part.size):
-                        part[place] |= (np.int64(plane[place]) << -up) & mask
-
-
 @numba.njit(nogil=True, cache=True, fastmath={"reassoc"})
 def sums_onto(sums: npt.NDArray[np.float64], x: npt.NDArray[Any], width: int) -> None:
     """Write the sum of each ``width`` elements of ``x`` f[n] in turn; several at a time, so not in the elements' order."""

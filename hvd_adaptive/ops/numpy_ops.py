@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hvd_adaptive.ops import mixing, packing
+from hvd_adaptive.ops import ascending, mixing, packing
 from hvd_adaptive.ops.blocks import BLOCK
 
 NDArray = npt.NDArray[Any]
@@ -100,7 +100,7 @@ class NumpyOps:
     def top_positions(self, x: NDArray, k: int) -> NDArray:
         if k >= x.size:
             return np.arange(x.size)
-        return np.argpartition(np.abs(x), x.size - k)[x.size - k :]
+        return np.sort(np.argpartition(np.abs(x), x.size - k)[x.size - k :])
 
     def largest_first(self, x: NDArray) -> NDArray:
         return np.argsort(-np.abs(x), kind="stable")
@@ -111,8 +111,11 @@ class NumpyOps:
     def smallest(self, x: NDArray) -> NDArray:
         return x.min(keepdims=True)
 
-    def nonzero(self, mask: NDArray) -> NDArray:
+    def nonzero(self, mask: NDArray, count: int | None = None) -> NDArray:
         return np.flatnonzero(mask)
+
+    def ascending(self, positions: NDArray) -> NDArray:
+        return np.sort(positions)
 
     def sign(self, x: NDArray) -> NDArray:
         return np.sign(x)
@@ -180,6 +183,12 @@ class NumpyOps:
 
     def _rows(self, x: NDArray, width: int) -> NDArray:
         return self.matrix(x, -(-x.size // width), width)
+
+    def encode_positions(self, positions: NDArray, n: int) -> NDArray:
+        return np.asarray(ascending.encode(self, positions, n))
+
+    def decode_positions(self, coded: NDArray, k: int, n: int) -> NDArray:
+        return np.asarray(ascending.decode(self, coded, k, n))
 
     def to_bfloat16_bits(self, x: NDArray) -> NDArray:
         bits = self.cast(x, "float32").view(np.uint32)

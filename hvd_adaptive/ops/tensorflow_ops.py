@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from hvd_adaptive.ops import Array, mixing, packing
+from hvd_adaptive.ops import Array, ascending, mixing, packing
 from hvd_adaptive.ops.host_ops import HostOps
 
 _HOST = HostOps()
@@ -125,7 +125,7 @@ class TensorFlowOps:
     def top_positions(self, x: Array, k: int) -> Array:
         if _on_host(x):
             return _HOST.top_positions(x, k)
-        return tf.math.top_k(abs(x), min(k, self.size(x)), sorted=False, index_type=tf.int64).indices
+        return tf.sort(tf.math.top_k(abs(x), min(k, self.size(x)), sorted=False, index_type=tf.int64).indices)
 
     def largest_first(self, x: Array) -> Array:
         return _HOST.largest_first(x) if _on_host(x) else tf.math.top_k(abs(x), self.size(x), index_type=tf.int64).indices
@@ -136,8 +136,11 @@ class TensorFlowOps:
     def smallest(self, x: Array) -> Array:
         return _HOST.smallest(x) if _on_host(x) else tf.reduce_min(x, keepdims=True)
 
-    def nonzero(self, mask: Array) -> Array:
-        return _HOST.nonzero(mask) if _on_host(mask) else tf.reshape(tf.where(mask), [-1])
+    def nonzero(self, mask: Array, count: int | None = None) -> Array:
+        return _HOST.nonzero(mask, count) if _on_host(mask) else tf.reshape(tf.where(mask), [-1])
+
+    def ascending(self, positions: Array) -> Array:
+        return _HOST.ascending(positions) if _on_host(positions) else tf.sort(positions)
 
     def sign(self, x: Array) -> Array:
         return _HOST.sign(x) if _on_host(x) else tf.sign(x)
@@ -203,6 +206,12 @@ class TensorFlowOps:
 
     def _rows(self, x: Array, width: int) -> Array:
         return self.matrix(x, -(-self.size(x) // width), width)
+
+    def encode_positions(self, positions: Array, n: int) -> Array:
+        return _HOST.encode_positions(positions, n) if _on_host(positions) else ascending.encode(self, positions, n)
+
+    def decode_positions(self, coded: Array, k: int, n: int) -> Array:
+        return _HOST.decode_positions(coded, k, n) if _on_host(coded) else ascending.decode(self, coded, k, n)
 
     def to_bfloat16_bits(self, x: Array) -> Array:
         if _on_host(x):

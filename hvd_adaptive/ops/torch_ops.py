@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from hvd_adaptive.ops import mixing, packing, selection
+from hvd_adaptive.ops import ascending, mixing, packing, selection
 from hvd_adaptive.ops.blocks import BLOCK
 from hvd_adaptive.ops.host_ops import HostOps
 from hvd_adaptive.ops.torch_reuse import Reused
@@ -44,7 +44,7 @@ class TorchOps:
         return np.asarray(x.numpy(force=True))
 
     def zeros(self, n: int, dtype: str, like: Tensor) -> Tensor:
-        if like.device.type == "cpu" and n >= selection.LONG:
+        if like.device.type == "cpu" and n >= selection.LONG and "float" in dtype:  # of others lengths may differ by step
             return self._reused.zeros(n, _DTYPES[dtype])
         return torch.zeros(n, dtype=_DTYPES[dtype], device=like.device)
 
@@ -128,7 +128,7 @@ class TorchOps:
             found = selection.top_positions(x.numpy(), k)
             if found is not None:
                 return torch.from_numpy(found)
-        return torch.topk(x.abs(), k, sorted=False).indices
+        return self.ascending(torch.topk(x.abs(), k, sorted=False).indices)
 
     def largest_first(self, x: Tensor) -> Tensor:
         if _is_numpys(x):
@@ -141,8 +141,15 @@ class TorchOps:
     def smallest(self, x: Tensor) -> Tensor:
         return x.amin().view(1)
 
-    def nonzero(self, mask: Tensor) -> Tensor:
-        return mask.nonzero().view(-1)
+    def nonzero(self, mask: Tensor, count: int | None = None) -> Tensor:
+        if _is_numpys(mask):
+            return torch.from_numpy(_HOST.nonzero(mask.numpy(), count))
+        return (mask.nonzero() if count is None else torch.nonzero_static(mask, size=count)).view(-1)
+
+    def ascending(self, positions: Tensor) -> Tensor:
+        if _is_numpys(positions):
+            return torch.from_numpy(_HOST.ascending(positions.numpy()))
+        return torch.sort(positions).values
 
     def sign(self, x: Tensor) -> Tensor:
         return torch.sign(x)
@@ -219,6 +226,16 @@ class TorchOps:
         if packed.device.type == "cpu":
             return torch.from_numpy(_HOST.unpack(packed.numpy(), bits, n, dtype))
         return packing.unpack(self, packed, bits, n, dtype)
+
+    def encode_positions(self, positions: Tensor, n: int) -> Tensor:
+        if positions.device.type == "cpu":
+            return torch.from_numpy(_HOST.encode_positions(positions.numpy(), n))
+        return ascending.encode(self, positions, n)
+
+    def decode_positions(self, coded: Tensor, k: int, n: int) -> Tensor:
+        if coded.device.type == "cpu":
+            return torch.from_numpy(_HOST.decode_positions(coded.numpy(), k, n))
+        return ascending.decode(self, coded, k, n)
 
     def _rows(self, x: Tensor, width: int) -> Tensor:
         return self.matrix(x, -(-x.numel() // width), width)

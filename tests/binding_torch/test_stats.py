@@ -13,6 +13,7 @@ import torch
 from counted import Counted
 from torch import nn
 from training import batches, building, distributed, flat, flat_gradient, loss_of, model, optimizer_for, residuals, train
+from vectors import positions_bytes
 
 import hvd_adaptive.torch as hva
 from hvd_adaptive import BFloat16, Controller, Decision, Half, Identity, JsonLines, Memory, RandomK, Stats, TopK, Wanted
@@ -119,17 +120,11 @@ def test_bytes_are_those_that_horovod_was_handed(runs: Any, stock_bytes: int, ke
 @pytest.mark.parametrize("groups", GROUPS)
 @pytest.mark.parametrize("scope", SCOPES)
 def test_bytes_are_those_that_each_method_needs(runs: Any, scope: str, groups: Any) -> None:
-    """By hand: elements kept times bytes of each, positions in as few bits as will do, 8 in so many bytes, buffers of a
-    gather filled up to eights, and the tokens.
-    """
+    """By hand: elements kept times bytes of each, positions, buffers of a gather filled up to eights, and the tokens."""
 
-    def gathered(bytes_each: int, kept: dict[str, int], bits: Callable[[int], int] = lambda _: 0) -> int:
-        packed = {unit: bits(SIZES[scope][unit]) * -(-k // 8) for unit, k in kept.items()}
+    def gathered(bytes_each: int, kept: dict[str, int], positions: Callable[[int, int], int] = lambda _k, _n: 0) -> int:
+        packed = {unit: positions(k, SIZES[scope][unit]) for unit, k in kept.items()}
         return STEPS * sum(-(-(k * bytes_each + packed[unit]) // 8) * 8 for unit, k in kept.items()) + TOKEN_BYTES
-
-    def position_bits(size: int) -> int:
-        """The least b with 2^b >= size."""
-        return next(b for b in range(64) if 2**b >= size)
 
     def reduced(bytes_each: int, kept: dict[str, int]) -> int:
         riding = [k for unit, k in kept.items() if unit in SHAPES or unit == "bucket1"]
@@ -138,7 +133,7 @@ def test_bytes_are_those_that_each_method_needs(runs: Any, scope: str, groups: A
 
     kept, whole = KEPT[scope], SIZES[scope]
     expected = {
-        (TopK(20), "gather"): gathered(4, kept, position_bits),
+        (TopK(20), "gather"): gathered(4, kept, positions_bytes),
         (RandomK(20), "reduce"): reduced(4, kept),
         (RandomK(20), "gather"): gathered(4, kept),
         (Half(), "reduce"): reduced(2, whole),

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from vectors import positions_bytes
 
 from hvd_adaptive import BFloat16, ConfigError, Half, Identity, RandomK, TopK
 from hvd_adaptive.collective import Loopback
@@ -232,15 +233,12 @@ def test_without_checks_a_bad_element_travels_as_any_other(ops, method, exchange
 
 
 def bytes_of(method, n, width):
-    """Of a payload: floats, and for top-k positions of as many bits as tell n of them apart, 8 of them in so many bytes."""
+    """Of a payload: floats, and for top-k positions."""
     factor = getattr(method, "factor", 1)
     kept = min(n, max(1, int(n / factor + 0.5)))
     if isinstance(method, (Half, BFloat16)):
         return 2 * n
-    bits = 0
-    while 2**bits < n:
-        bits += 1
-    return kept * width + (bits * ((kept + 7) // 8) if isinstance(method, TopK) else 0)
+    return kept * width + (positions_bytes(kept, n) if isinstance(method, TopK) else 0)
 
 
 @every_pair

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from driving import RANKS, draw_of, exchanged, whole
 from methods import INSTANCES
+from vectors import positions_bytes
 
 from hvd_adaptive import ConfigError
 from hvd_adaptive.compress import DGC, NAMES, AdaptiveThreshold, Identity, PowerSGD, RandomK, RedSync, Threshold, TopK
@@ -70,8 +71,8 @@ def test_the_leaders_choice_by_hand(ops):
 def test_what_it_costs(ops, ranks):
     """The leader hands out a count and packed positions, the others nothing; then all send values and a mark."""
     for n, factor in ((64, 4), (1000, 10)):
-        k, bits = n // factor, {64: 6, 1000: 10}[n]
-        told = 8 + (bits * ((k + 7) // 8) + 7) // 8 * 8
+        k = n // factor
+        told = 8 + (positions_bytes(k, n) + 7) // 8 * 8
         results = exchanged(ops, TopK(factor), SharedSupport(), whole(ranks, n, np.float32), step=1)
         for rank, result in enumerate(results):
             assert [h[0] for h in result.handed] == ["gather", "mean"]
