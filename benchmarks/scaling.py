@@ -3,8 +3,9 @@
     python benchmarks/scaling.py [--elements 25557032] [--factor 100] [--latency 50e-6] [--bandwidth 125e6] [--plot FILE] [--json]
     python benchmarks/scaling.py --measure 2 4 --link 100mbit
 
-The model is in ``cost.py``; what a host takes for an element is measured on this one. ``--measure`` trains one parameter on so
-many hosts of this machine, see ``link.py``, under each exchange; where ranks share cores, their work is taken to be done in turn.
+The model is that of ``exchange="auto"``, ``hvd_adaptive/exchange/cost.py``; what a host takes for an element is measured on this
+one. ``--measure`` trains one parameter on so many hosts of this machine, see ``link.py``, under each exchange; where ranks share
+cores, their work is taken to be done in turn.
 """
 
 import argparse
@@ -20,11 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from cost import Host, Network, costs
 from link import LINKS, environment, hosts
 from rich.console import Console
 from rich.table import Table
 
+from hvd_adaptive import Network, TopK
+from hvd_adaptive.exchange.cost import Host, costs
 from hvd_adaptive.ops.torch_ops import TorchOps
 
 RANKS = [2**power for power in range(1, 13)]
@@ -58,7 +60,7 @@ def modelled(args: argparse.Namespace, host: Host, ranks: list[int], network: Ne
     """Seconds and bytes of each exchange, by number of ranks."""
     rows = []
     for number in ranks:
-        found = costs(args.elements, args.factor, number, host)
+        found = costs(TopK(args.factor), args.elements, number, host=host)
         seconds = {name: cost.seconds(network) for name, cost in found.items()}
         carried = {name: cost.carried for name, cost in found.items()}
         best = min(seconds, key=seconds.__getitem__)

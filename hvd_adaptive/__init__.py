@@ -38,7 +38,7 @@ from hvd_adaptive.control import (
     WarmUp,
 )
 from hvd_adaptive.errors import AgreementError, ConfigError, HvdAdaptiveError, SourceError, StateError, UnsupportedError
-from hvd_adaptive.exchange import Gather, Reduce, SharedSupport, TwoSided
+from hvd_adaptive.exchange import Gather, Network, Reduce, SharedSupport, TwoSided
 from hvd_adaptive.feedback import MomentumCorrection, NoFeedback, Residual
 from hvd_adaptive.monitor import JsonLines, Memory, Stats, StepRecord
 
@@ -64,6 +64,7 @@ __all__ = [
     "Memory",
     "MomentumCorrection",
     "NaturalCompression",
+    "Network",
     "NeverSlower",
     "NoFeedback",
     "Observation",

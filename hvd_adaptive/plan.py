@@ -12,7 +12,7 @@ from hvd_adaptive.compress import Compressor, Identity
 from hvd_adaptive.compress.sparse import Sparse
 from hvd_adaptive.control import DENSE, Controller
 from hvd_adaptive.errors import ConfigError
-from hvd_adaptive.exchange import Exchange, Gather, Reduce, TwoSided, choose, in_one_round
+from hvd_adaptive.exchange import NAMES, Exchange, Gather, Network, Reduce, TwoSided, choose, in_one_round, pick
 from hvd_adaptive.feedback import Feedback, NoFeedback, Residual
 from hvd_adaptive.granularity import Parameter, Unit, layer_wise
 
@@ -82,6 +82,7 @@ class Options:
         dense_below: parameters of fewer elements go dense.
         exclude: name patterns (``"*.bias"``) of parameters that go dense.
         seed: of all random choices.
+        network: by which ``"auto"`` chooses where that matters; None to measure it.
 
     Raises:
         ConfigError: if one of them is not legal.
@@ -94,6 +95,7 @@ class Options:
     dense_below: int
     exclude: tuple[str, ...]
     seed: int
+    network: Network | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.compressor, Compressor):
@@ -108,6 +110,8 @@ class Options:
                 raise ConfigError(
                     f"{self.compressor!r} has no factor for a controller to change; use one such as TopK(factor=100)"
                 )
+        if not (self.network is None or isinstance(self.network, Network)):
+            raise ConfigError(f"network must be None or such as Network(latency=50e-6, bandwidth=125e6), got {self.network!r}")
         if not (self.feedback is None or isinstance(self.feedback, bool) or _is_instance(self.feedback, "absorb")):
             raise ConfigError(f"feedback must be None, True, False or an instance such as Residual(), got {self.feedback!r}")
         if self.compressor.votes and _feedback(self).remembers:
@@ -136,8 +140,9 @@ class Options:
 
     def described(self) -> dict[str, Any]:
         """The options as text that compares equal on ranks that behave alike."""
-        meant = {"exchange": choose(self.compressor, self.exchange), "feedback": _feedback(self)}
-        return {f.name: _text(meant.get(f.name, getattr(self, f.name))) for f in dataclasses.fields(self)}
+        meant = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "network"}
+        meant |= {"exchange": choose(self.compressor, self.exchange), "feedback": _feedback(self)}
+        return {name: _text(value) for name, value in meant.items()}
 
 
 def _is_instance(value: object, method: str) -> bool:
@@ -173,6 +178,12 @@ def _check_contraction(compressor: Compressor, n: int) -> None:
         )
 
 
+def _exchange(options: Options, n: int, ranks: int) -> Exchange:
+    """Of a unit of ``n`` elements; the method's own where ``"auto"`` would have to know the network."""
+    name = pick(options.compressor, n, ranks, options.network) if options.exchange == "auto" else None
+    return choose(options.compressor, options.exchange) if name is None else NAMES[name]
+
+
 def build(parameters: Sequence[Parameter], scope: Scope, options: Options, ranks: int = 1) -> tuple[UnitPlan, ...]:
     """Plans that together cover ``parameters``: those to compress grouped by ``scope``, the others dense, each on its own.
 
@@ -185,10 +196,9 @@ def build(parameters: Sequence[Parameter], scope: Scope, options: Options, ranks
     left = {parameter.name for parameter in dense}
     compressed = [parameter for parameter in parameters if parameter.name not in left]
     compressor = options.compressor
-    exchange = choose(compressor, options.exchange)
-    exchange.check(compressor, ranks)
+    choose(compressor, options.exchange).check(compressor, ranks)
     feedback = _feedback(options)
-    plans = [UnitPlan(unit, compressor, exchange, feedback) for unit in scope(compressed)]
+    plans = [UnitPlan(unit, compressor, _exchange(options, unit.size, ranks), feedback) for unit in scope(compressed)]
     if options.feedback is True and plans:
         _check_contraction(compressor, max(plan.unit.size for plan in plans))
         if options.controller is not None and not compressor.biased:

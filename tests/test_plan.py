@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from hvd_adaptive import BFloat16, ConfigError, Fixed, Half, Identity, NoFeedback, RandomK, Residual, TopK
+from hvd_adaptive import BFloat16, ConfigError, Fixed, Half, Identity, Network, NoFeedback, RandomK, Residual, TopK
 from hvd_adaptive.compress import DGC, QSGD, EFSign, NaturalCompression, OneBit, PowerSGD, SignSGD, TernGrad, Threshold
 from hvd_adaptive.exchange import Gather, Reduce, SharedSupport, TwoSided
 from hvd_adaptive.feedback import MomentumCorrection
@@ -242,6 +242,26 @@ def test_settings_that_mean_the_same_are_described_alike():
     ):
         assert options(**one).described() == options(**other).described()
     assert options(exchange="gather").described() != options(exchange="two-sided").described()
+
+
+@pytest.mark.parametrize("network", ["slow", 125e6, Network, (0, 1)])
+def test_a_network_is_one(network):
+    with pytest.raises(ConfigError, match=rf"^network must be None or such as Network\(.*got {re.escape(repr(network))}"):
+        options(network=network)
+
+
+def test_a_network_alone_makes_no_difference_between_ranks():
+    """It counts where it decides, and is then compared."""
+    assert options(network=Network(0, 1)).described() == options().described()
+
+
+def test_units_get_what_suits_their_size():
+    """A large unit among many ranks on a slow link goes by shared support, a small one is gathered."""
+    parameters = [Parameter("large", (2_000_000,), "float32"), Parameter("small", (10,), "float32")]
+    asked = options(compressor=TopK(10), network=Network(1e-6, 1e6))
+    assert [plan.exchange for plan in build(parameters, layer_wise, asked, 64)] == [SharedSupport(), Gather()]
+    assert [plan.exchange for plan in build(parameters, layer_wise, options(), 64)] == [Gather()] * 2  # not measured yet
+    assert [plan.exchange for plan in build(parameters, layer_wise, asked, 2)] == [Gather()] * 2
 
 
 def test_a_class_in_place_of_an_exchange_is_told_what_is_meant():

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from horovod.common.process_sets import ProcessSet, global_process_set
 
-from hvd_adaptive.binding import state
+from hvd_adaptive.binding import choice, state
 from hvd_adaptive.binding.collective import RankSet
 from hvd_adaptive.binding.gather_now import gather_now
 from hvd_adaptive.binding.memories import Storage
@@ -21,7 +21,7 @@ from hvd_adaptive.compress import Compressor
 from hvd_adaptive.control import REFUSED, Controller, agree, largest
 from hvd_adaptive.engine import Engine
 from hvd_adaptive.errors import ConfigError, HvdAdaptiveError
-from hvd_adaptive.exchange import Exchange
+from hvd_adaptive.exchange import Exchange, Network
 from hvd_adaptive.feedback import Feedback
 from hvd_adaptive.granularity import Parameter, Unit
 from hvd_adaptive.monitor import JsonLines, Meter, Monitor, Stats
@@ -49,6 +49,7 @@ class Compression(ABC):
         process_set: the optimizer's; all ranks by default.
         seed: of all random choices.
         monitor: told of every unit in every step, on this rank.
+        network: by which ``exchange="auto"`` chooses among many ranks; None to measure it, where it matters.
         log: file to which rank 0 of the process set appends the same as lines of JSON.
 
     Raises:
@@ -74,6 +75,7 @@ class Compression(ABC):
         exclude: str | Iterable[str] = (),
         process_set: ProcessSet = global_process_set,
         seed: int = 0,
+        network: Network | None = None,
         monitor: Monitor | None = None,
         log: str | Path | None = None,
     ) -> None:
@@ -91,6 +93,7 @@ class Compression(ABC):
                 dense_below=self.default_dense_below if dense_below is None else dense_below,
                 exclude=tuple(exclude) if isinstance(exclude, Iterable) and not isinstance(exclude, str) else (exclude,),
                 seed=seed,
+                network=network,
             )
             self._given = self._read(parameters, self._options)
         self._assemble()
@@ -101,6 +104,10 @@ class Compression(ABC):
             self._meter = Meter(*self._monitors())
             plans = self._prepare()
         label = self._meet(self._description)
+        if self._weighs and self._collective.member:
+            options = choice.informed(self._options, self._ops, self._collective, label)
+            plans = self._planned(options)
+            choice.tell(plans, options, self._collective)
         engine = Engine(self._ops, self._collective, self._options.seed, label, self._meter)
         self._storage = self._checkpoints()
         steering = self._steering(self._options.controller, plans, label)
@@ -144,17 +151,23 @@ class Compression(ABC):
 
     def _prepare(self) -> tuple[UnitPlan, ...]:
         """Plan the units."""
-        trained = [parameter for parameter, is_trained in self._given if is_trained]
-        if not trained:
+        if not any(is_trained for _, is_trained in self._given):
             raise ConfigError("every parameter is frozen (requires_grad=False, trainable=False); no gradient to compress")
-        plans = build(trained, self._units, self._options, self._collective.size)
+        plans = self._planned(self._options)
         self._places = {slot.parameter.name: Place(number, slot) for number, plan in enumerate(plans) for slot in plan.unit.slots}
         units = {slot.parameter.name: plan.unit.name for plan in plans for slot in plan.unit.slots}
         self._description = {"scope": self.scope, **self._options.described()} | {
             f"parameter {parameter.name!r}": _role(number, parameter, units.get(parameter.name))
             for number, (parameter, _) in enumerate(self._given)
         }
+        self._weighs = choice.weighs(plans, self._options, self._collective.size)
+        if self._weighs:
+            self._description["exchange"] = f"auto, network {self._options.network or 'as measured'}"
         return plans
+
+    def _planned(self, options: Options) -> tuple[UnitPlan, ...]:
+        trained = [parameter for parameter, is_trained in self._given if is_trained]
+        return build(trained, self._units, options, self._collective.size)
 
     def _meet(self, description: dict[str, Any]) -> str:
         """Make sure that all ranks build the same object; returns the name they all give it."""

@@ -2,7 +2,9 @@
 
 from hvd_adaptive.compress.base import Compressor
 from hvd_adaptive.errors import ConfigError
+from hvd_adaptive.exchange.auto import pick
 from hvd_adaptive.exchange.base import Exchange, Outcome, Round, Rounds, Situation
+from hvd_adaptive.exchange.cost import Network
 from hvd_adaptive.exchange.gather import Gather
 from hvd_adaptive.exchange.reduce import Reduce, in_one_round
 from hvd_adaptive.exchange.shared_support import SharedSupport
@@ -12,6 +14,7 @@ __all__ = [
     "NAMES",
     "Exchange",
     "Gather",
+    "Network",
     "Outcome",
     "Reduce",
     "Round",
@@ -21,6 +24,7 @@ __all__ = [
     "TwoSided",
     "choose",
     "in_one_round",
+    "pick",
 ]
 
 NAMES: dict[str, Exchange] = {exchange.name: exchange for exchange in (Reduce(), Gather(), SharedSupport(), TwoSided())}
@@ -28,7 +32,7 @@ NAMES: dict[str, Exchange] = {exchange.name: exchange for exchange in (Reduce(),
 
 
 def choose(compressor: Compressor, requested: str | Exchange) -> Exchange:
-    """``requested``, by itself or by its name, or with ``"auto"`` the compressor's default.
+    """``requested``, by itself or by its name, or with ``"auto"`` the compressor's own; see :func:`pick` for what units then get.
 
     Raises:
         ConfigError: if there is no such exchange, or the compressor may not use it.
