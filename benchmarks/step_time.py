@@ -3,9 +3,9 @@
     python benchmarks/step_time.py [--link 1gbit] [--hosts 2] [--model resnet50] [--json]
 
 One rank on each host; all contestants live in the same ranks and take turns step by step, so that noise hits all alike.
-Gradients are synthetic and heavy-tailed: the top 1 % holds about 60 % of the energy, as in real ones. The limit is the backward
-pass alone, plus what the entire model sends at the link's rate, plus three passes over the gradient at the speed of a copy. Links
-other than none need root, see ``link.py``.
+Gradients are synthetic and heavy-tailed: the top 1 % holds about 60 % of the energy, as in real ones; signs are new in each step.
+The limit is the backward pass alone, plus what the entire model sends at the link's rate, plus three passes over the gradient at
+the speed of a copy. Links other than none need root, see ``link.py``.
 """
 
 import argparse

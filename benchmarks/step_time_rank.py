@@ -8,7 +8,6 @@ import socket
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +24,8 @@ from hvd_adaptive import GraVAC, TopK
 BYTES_PER_SECOND = {"none": math.inf, "1gbit": 125e6, "100mbit": 12.5e6}
 SIGMA = 1.29
 """Of the logarithm of gradients' magnitudes: the top 1 % of such holds 60 % of the energy."""
-SETS = 2
-"""Gradients that take turns."""
+SHIFTS = 2**20
+"""Places at which the signs of a step may start among those drawn."""
 
 Step = Callable[[list[torch.Tensor]], None]
 Build = Callable[[list[torch.Tensor], float], tuple[Step, Any]]
@@ -70,7 +69,8 @@ def _ours(scope: str) -> Build:
 
 
 def _gravac(named: Any, factor: float) -> Any:
-    return hva.EntireModel(named, TopK(10), controller=GraVAC(min_factor=10, max_factor=max(10.0, factor)))
+    controller = GraVAC(min_factor=10, max_factor=max(10.0, factor), policy="geometric")  # 10, 20, 40, 80, 100
+    return hva.EntireModel(named, TopK(10), controller=controller)
 
 
 def _ddp(*, half: bool) -> Build:
@@ -112,13 +112,21 @@ CONTESTANTS: dict[str, Build] = {
 }
 
 
-def heavy_tailed(shapes: list[tuple[int, ...]], generator: torch.Generator) -> list[torch.Tensor]:
-    """Gradients, f32, of random signs and log-normal magnitudes."""
-    found = []
-    for shape in shapes:
-        normal = torch.randn(shape, generator=generator)
-        found.append(torch.exp(SIGMA * normal) * torch.sign(torch.randn(shape, generator=generator)))
-    return found
+def heavy_tailed(shapes: list[tuple[int, ...]], generator: torch.Generator) -> Iterator[list[torch.Tensor]]:
+    """Gradients of one step after the other, f32, in the same memory.
+
+    Magnitudes are log-normal and stay, signs are new in every step: most of a batch's gradient is noise, whose size differs from
+    parameter to parameter much more than from step to step. Gradients that came again would pile up in a residual as none do.
+    """
+    sizes = [math.prod(shape) for shape in shapes]
+    magnitudes = torch.exp(SIGMA * torch.randn(sum(sizes), generator=generator))
+    signs = torch.sign(torch.randn(sum(sizes) + SHIFTS, generator=generator))
+    flat = torch.empty_like(magnitudes)
+    gradients = [part.view(shape) for part, shape in zip(flat.split(sizes), shapes, strict=True)]
+    while True:
+        start = int(torch.randint(SHIFTS, (), generator=generator))
+        torch.mul(magnitudes, signs[start : start + sum(sizes)], out=flat)
+        yield gradients
 
 
 def timed(step: Step, gradients: list[torch.Tensor]) -> float:
@@ -149,9 +157,7 @@ def limit(args: argparse.Namespace, backward: float, payload: float, elements: i
 def measure(args: argparse.Namespace) -> dict[str, Any] | None:
     """Medians of all contestants; None but on rank 0."""
     shapes = SHAPES[args.model]
-    generator = torch.Generator().manual_seed(hvd.rank())
-    sets = [heavy_tailed(shapes, generator) for _ in range(SETS)]
-    gradients: Iterator[list[torch.Tensor]] = cycle(sets)
+    gradients = heavy_tailed(shapes, torch.Generator().manual_seed(hvd.rank()))
     storage = [torch.zeros(shape) for shape in shapes]  # one for all: the learning rate is 0
     built = {name: CONTESTANTS[name](storage, args.factor) for name in args.only} | {"backward": _alone(storage, args.factor)}
     for name, (step, _) in built.items():
