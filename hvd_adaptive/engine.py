@@ -19,6 +19,7 @@ from hvd_adaptive.granularity import Parameter, Slot
 from hvd_adaptive.measure import Measured, measure
 from hvd_adaptive.monitor import Meter, StepRecord
 from hvd_adaptive.ops import Array, Ops
+from hvd_adaptive.ops.verdicts import Verdict, is_read, read
 from hvd_adaptive.plan import UnitPlan
 
 _MOST = 2**31
@@ -50,10 +51,11 @@ class Engine:
         """Take in one gradient (any shape) of a unit; notes it in ``arrivals``, leaves ``gradient`` alone."""
         flat = self.ops.flatten(gradient)
         memory, finite = plan.feedback.absorb(self.ops, memory, plan.unit, slot, flat, checks=plan.checks)
-        if not finite:
-            arrivals.finite = False
+        if finite is False:
             flat = self.ops.full_like(flat, 0.0)
+        arrivals.finite = arrivals.finite & finite
         arrivals.gradients.append((slot, flat))
+        arrivals.verdicts.append(finite)
         return memory
 
     def joined(self, plan: UnitPlan, gradients: Sequence[Array]) -> Gradients:
@@ -78,7 +80,7 @@ class Engine:
         ready = Ready(x, memory, arrivals, step, prng.Draw(shared, prng.derive(shared, rank + 1)))
         if wanted is not None:
             ready.measured, ready.ranked = measure(self.ops, plan, ready.x, ready.draw, arrivals.gradients, wanted)
-            if not arrivals.finite:
+            if not read(self.ops, [arrivals.finite])[0]:
                 ready.measured = Measured((), math.nan, math.nan)
         return ready, memory
 
@@ -99,7 +101,7 @@ class Engine:
             healthy=ready.arrivals.finite,
         )
         rounds = plan.exchange.rounds(compressor, ready.x, situation)
-        flight = Flight(plan, ready.step, ready.arrivals.gradients, rounds, decision)
+        flight = Flight(plan, ready.step, ready.arrivals.gradients, rounds, decision, verdicts=ready.arrivals.verdicts)
         self._take(flight, next(flight.rounds))
         return flight
 
@@ -146,11 +148,28 @@ class Engine:
         """
         plan, mean, ops = flight.plan, flight.result.mean, self.ops
         with self.meter.time("decode"):
-            flight.finite = mean is not None and (_is_looked_at(ops, plan, mean) or ops.all_finite(mean))
+            flight.finite = mean is not None and flight.result.finite & (_is_looked_at(ops, plan, mean) or ops.all_finite(mean))
             self._count(plan, flight.step, flight.result.kept, flight.bytes_sent, flight.decision, finite=flight.finite)
             if mean is None:
                 return ops.full_like(ops.zeros(plan.unit.size, plan.unit.dtype, like=flight.gradients[0][1]), math.nan)
             return mean if weight == 1.0 else ops.scale(mean, weight)
+
+    def read(self, flights: Sequence[Flight], finite: Verdict = True) -> bool:
+        """True if all means of ``flights`` are finite, and what else was ``finite``; every mean of the step was taken.
+
+        Here a step waits for a device, once, if its arrays are on one; and counts the units that could not be before.
+        """
+        held, asked = self.meter.held, [finite, *(flight.finite for flight in flights)]
+        own = [verdict for flight in flights for verdict in flight.verdicts]
+        said = iter(read(self.ops, [*asked, *own, *(verdict for _, verdict in held)]))
+        sent = [next(said) for _ in asked]
+        for flight in flights:
+            taken = [next(said) for _ in flight.verdicts]
+            flight.gradients = [one for one, known in zip(flight.gradients, taken, strict=True) if known]
+        for record, _ in held:
+            self.meter.add(replace(record, finite=next(said)))
+        held.clear()
+        return all(sent)
 
     def settle(self, flight: Flight, memory: UnitMemory, *, sent: bool) -> UnitMemory:
         """The memory of a unit to keep once its mean was taken; as before the step if that does not count as ``sent``."""
@@ -160,12 +179,14 @@ class Engine:
                 return feedback.undo(self.ops, memory, unit, flight.gradients)
             return feedback.keep(self.ops, memory, unit, outcome.keep_back, outcome.positions) | outcome.memory
 
-    def count_untouched(self, plan: UnitPlan, step: int, averaged: Sequence[Array], decision: Decision = UNSTEERED) -> bool:
+    def count_untouched(self, plan: UnitPlan, step: int, averaged: Sequence[Array], decision: Decision = UNSTEERED) -> Verdict:
         """Count a unit whose gradients Horovod reduced as they were, to ``averaged``. Returns False if they are not finite.
 
         They are looked at only where others are compressed: stock Horovod's way shall cost nothing.
         """
-        finite = not plan.watched or all(self.ops.all_finite(self.ops.flatten(gradient)) for gradient in averaged)
+        finite: Verdict = True
+        for gradient in averaged if plan.watched else ():
+            finite = finite & self.ops.all_finite(self.ops.flatten(gradient))
         self._count(plan, step, plan.unit.size, plan.unit.nbytes, decision, finite=finite)
         return finite
 
@@ -173,23 +194,22 @@ class Engine:
         flight.round = needed
         flight.bytes_sent += self.ops.nbytes(needed.array)
 
-    def _count(self, plan: UnitPlan, step: int, kept: int, bytes_sent: int, decision: Decision, *, finite: bool) -> None:
+    def _count(self, plan: UnitPlan, step: int, kept: int, bytes_sent: int, decision: Decision, *, finite: Verdict) -> None:
         unit = plan.unit
-        self.meter.add(
-            StepRecord(
-                step=step,
-                unit=unit.name,
-                elements=unit.size,
-                kept=kept,
-                factor=unit.size / max(1, kept) if unit.size else 1.0,
-                bytes_sent=bytes_sent,
-                bytes_dense=unit.nbytes,
-                finite=finite,
-                branch=decision.branch,
-                candidate=decision.candidate,
-                gains=decision.gains,
-            )
+        record = StepRecord(
+            step=step,
+            unit=unit.name,
+            elements=unit.size,
+            kept=kept,
+            factor=unit.size / max(1, kept) if unit.size else 1.0,
+            bytes_sent=bytes_sent,
+            bytes_dense=unit.nbytes,
+            finite=finite,
+            branch=decision.branch,
+            candidate=decision.candidate,
+            gains=decision.gains,
         )
+        self.meter.add(record) if is_read(finite) else self.meter.held.append((record, finite))
 
 
 def _is_looked_at(ops: Ops, plan: UnitPlan, mean: Array) -> bool:

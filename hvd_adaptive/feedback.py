@@ -13,6 +13,7 @@ from typing import ClassVar, Protocol, TypeAlias
 from hvd_adaptive import checks
 from hvd_adaptive.granularity import Slot, Unit
 from hvd_adaptive.ops import Array, Ops
+from hvd_adaptive.ops.verdicts import Verdict, spoilt
 
 UnitMemory: TypeAlias = dict[str, Array]
 """What a unit remembers, by name. Functions that take one donate its arrays, and return the memory to go on with."""
@@ -34,7 +35,7 @@ class Feedback(Protocol):
 
     def absorb(
         self, ops: Ops, memory: UnitMemory, unit: Unit, slot: Slot, gradient: Array, *, checks: bool
-    ) -> tuple[UnitMemory, bool]:
+    ) -> tuple[UnitMemory, Verdict]:
         """Take in the flat gradient of one slot; zeros in its place, and False, if it ``checks`` and that is not finite."""
 
     def complete(self, ops: Ops, memory: UnitMemory, unit: Unit, ranks: int) -> tuple[Array, UnitMemory]:
@@ -69,7 +70,7 @@ class Residual:
 
     def absorb(
         self, ops: Ops, memory: UnitMemory, unit: Unit, slot: Slot, gradient: Array, *, checks: bool
-    ) -> tuple[UnitMemory, bool]:
+    ) -> tuple[UnitMemory, Verdict]:
         residual = memory.get("residual")
         if residual is None:
             residual = ops.zeros(unit.size, unit.dtype, like=gradient)
@@ -82,7 +83,7 @@ class Residual:
     def keep(self, ops: Ops, memory: UnitMemory, unit: Unit, keep_back: KeepBack, positions: Array | None) -> UnitMemory:
         residual = keep_back(memory["residual"])
         changed = residual if positions is None else ops.take(residual, positions)  # the others are finite, as they were
-        if not ops.all_finite(changed):
+        if ops.all_finite(changed) is not True:
             residual = without_overflow(ops, residual)
         return memory | {"residual": residual if self.decay == 1.0 else ops.scale(residual, self.decay)}
 
@@ -102,7 +103,7 @@ class NoFeedback:
 
     def absorb(
         self, ops: Ops, memory: UnitMemory, unit: Unit, slot: Slot, gradient: Array, *, checks: bool
-    ) -> tuple[UnitMemory, bool]:
+    ) -> tuple[UnitMemory, Verdict]:
         return assembled(ops, memory, unit, slot, gradient, checks=checks)
 
     def complete(self, ops: Ops, memory: UnitMemory, unit: Unit, ranks: int) -> tuple[Array, UnitMemory]:
@@ -151,7 +152,7 @@ class MomentumCorrection:
 
     def absorb(
         self, ops: Ops, memory: UnitMemory, unit: Unit, slot: Slot, gradient: Array, *, checks: bool
-    ) -> tuple[UnitMemory, bool]:
+    ) -> tuple[UnitMemory, Verdict]:
         return assembled(ops, memory, unit, slot, gradient, checks=checks)
 
     def complete(self, ops: Ops, memory: UnitMemory, unit: Unit, ranks: int) -> tuple[Array, UnitMemory]:
@@ -179,14 +180,15 @@ class MomentumCorrection:
 
 def without_overflow(ops: Ops, x: Array) -> Array:
     """``x`` with zeros where it is not finite: what is too large for its dtype must not stay for ever."""
-    return x if ops.all_finite(x) else ops.where(abs(x) < math.inf, x, ops.full_like(x, 0.0))
+    return x if ops.all_finite(x) is True else ops.where(abs(x) < math.inf, x, ops.full_like(x, 0.0))
 
 
-def assembled(ops: Ops, memory: UnitMemory, unit: Unit, slot: Slot, gradient: Array, *, checks: bool) -> tuple[UnitMemory, bool]:
+def assembled(
+    ops: Ops, memory: UnitMemory, unit: Unit, slot: Slot, gradient: Array, *, checks: bool
+) -> tuple[UnitMemory, Verdict]:
     """The gradients of a unit in one vector; one that fills it is that vector, where Horovod could reduce it."""
     finite = not checks or ops.all_finite(gradient)
-    if not finite:
-        gradient = ops.full_like(gradient, 0.0)
+    gradient = spoilt(ops, gradient, finite, 0.0)
     if slot.stop - slot.start == unit.size:
         whole = ops.cast(gradient, unit.dtype) if ops.dtype(gradient) == "bfloat16" else gradient
         return memory | {"gradient": whole}, finite

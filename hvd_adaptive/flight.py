@@ -1,5 +1,6 @@
 """What a unit is on its way through one step: gradients that arrive, a vector that is ready, a flight of collectives."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,15 +11,23 @@ from hvd_adaptive.exchange import Outcome, Round, Rounds
 from hvd_adaptive.feedback import Gradients, UnitMemory
 from hvd_adaptive.measure import Measured
 from hvd_adaptive.ops import Array
+from hvd_adaptive.ops.verdicts import Verdict
 from hvd_adaptive.plan import UnitPlan
 
 
 @dataclass
 class Arrivals:
-    """The gradients of one unit that are in, this step."""
+    """The gradients of one unit that are in, this step.
+
+    Attributes:
+        gradients: flat; zeros in place of one that is known not to be finite.
+        finite: whether all of them are.
+        verdicts: on each of them.
+    """
 
     gradients: Gradients = field(default_factory=list)
-    finite: bool = True
+    finite: Verdict = True
+    verdicts: list[Verdict] = field(default_factory=list)
 
 
 @dataclass
@@ -50,6 +59,7 @@ class Flight:
         number: of that round.
         bytes_sent: handed to collectives so far, this round included.
         finite: False once the mean was found not to be.
+        verdicts: on each of the gradients.
     """
 
     plan: UnitPlan
@@ -62,7 +72,8 @@ class Flight:
     bytes_sent: int = 0
     handle: Any = None
     outcome: Outcome | None = None
-    finite: bool = True
+    finite: Verdict = True
+    verdicts: Sequence[Verdict] = ()
 
     @property
     def result(self) -> Outcome:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from hvd_adaptive.errors import ConfigError
 
@@ -152,6 +152,8 @@ class Meter:
         self._seconds = dict.fromkeys(_PHASES, 0.0)
         self._nonfinite: set[int] = set()
         self._records: list[StepRecord] = []
+        self.held: list[tuple[StepRecord, Any]] = []
+        """Units that wait to be counted until somebody reads from a device whether they are finite."""
         self._ended: float | None = None
         self._before = dict(self._seconds)
 

@@ -59,8 +59,7 @@ def uniform(ops: Ops, key: Key, n: int, like: Array, first: int = 0) -> Array:
     Args:
         first: a multiple of :data:`hvd_adaptive.ops.blocks.BLOCK`.
     """
-    starts = range(0, max(n, 1), BLOCK)
-    return ops.concat([ops.uniform(min(n - start, BLOCK), derive(key, (first + start) // BLOCK), like) for start in starts])
+    return ops.uniform(n, [derive(key, (first + start) // BLOCK) for start in range(0, max(n, 1), BLOCK)], like)
 
 
 def sample(ops: Ops, key: Key, k: int, n: int, like: Array) -> Array:
@@ -73,12 +72,4 @@ def sample(ops: Ops, key: Key, k: int, n: int, like: Array) -> Array:
     """
     bits = max(1, (n - 1).bit_length())
     keys = [derive(key, number) for number in range(_MANY_ROUNDS if bits < _SMALL_BITS else _ROUNDS)]
-    first = ops.arange(k, like)
-    blocks = [ops.slice(first, start, min(start + BLOCK, k)) for start in range(0, max(k, 1), BLOCK)]
-    positions = ops.concat([ops.permute(block, keys, bits) for block in blocks])
-    outside = ops.nonzero(positions >= n)
-    while ops.size(outside):  # under half of the domain lies outside, so this ends after a few turns
-        moved = ops.permute(ops.take(positions, outside), keys, bits)
-        positions = ops.scatter_add(ops.clear(positions, outside), outside, moved)
-        outside = ops.take(outside, ops.nonzero(moved >= n))
-    return positions
+    return ops.sample(k, n, keys, bits, like)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from hvd_adaptive.flight import Arrivals, Flight, Ready
 from hvd_adaptive.granularity import Slot
 from hvd_adaptive.ops import Array
+from hvd_adaptive.ops.verdicts import Verdict
 from hvd_adaptive.plan import UnitPlan
 
 
@@ -45,4 +46,4 @@ class Step:
     untouched: dict[int, list[Array]] = field(default_factory=lambda: defaultdict(list))
     means: dict[int, Array] = field(default_factory=dict)
     ridden: dict[int, Flight] = field(default_factory=dict)
-    finite: bool = True
+    finite: Verdict = True

@@ -200,7 +200,7 @@ class Steps:
         returned.append(averaged)
         if len(returned) == len(plan.unit.slots):
             finite = self._engine.count_untouched(plan, self.done, returned, self._decisions.of(place.unit))
-            self.current.finite &= finite
+            self.current.finite = self.current.finite & finite
         return averaged
 
     def give(self, place: Place, weight: float, *, alone: bool = False) -> Array:
@@ -223,7 +223,7 @@ class Steps:
     def _settle(self) -> None:
         """Every mean was taken. A step with any gradient that is not finite is one that scalers of losses skip as a whole."""
         flights, steered = self.current.flights | self.current.ridden, self._steering is not None
-        sent = self.current.finite and all(flight.finite for flight in flights.values())
+        sent = self._engine.read(list(flights.values()), self.current.finite)
         for number, flight in flights.items():
             memory = self._engine.settle(flight, self.memories[number], sent=sent)
             self.memories.settle(number, memory, emptied=sent and steered and flight.decision.factor == DENSE)

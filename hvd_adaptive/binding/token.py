@@ -42,12 +42,14 @@ class Tokens:
         """What the token of parameter ``name`` holds: one, and the first time the code of rank and ``mark``."""
         return [1.0] if name in self._proven else [1.0, _code(self._rank, mark())]
 
-    def read(self, name: str, values: Sequence[float], mark: Callable[[], int], *, first: bool, precision: float = 1e-9) -> None:
+    def read(
+        self, name: str, came: Callable[[], Sequence[float]], mark: Callable[[], int], *, first: bool, precision: float = 1e-9
+    ) -> None:
         """Learn from what came back how Horovod scales, and from a parameter's first token whether all ranks agree.
 
         Args:
             name: the parameter.
-            values: what came back of :meth:`make`.
+            came: what came back of :meth:`make`, which is not asked for needlessly: it may be on a device.
             mark: of this rank in this step.
             first: it is the step's first token.
             precision: to which the mean of codes is good.
@@ -58,6 +60,7 @@ class Tokens:
         """
         if not first and name in self._proven:
             return
+        values = came()
         scaled = min((1.0, float(len(self._ranks))), key=lambda legal: abs(legal - values[0]))
         same_ranks = len(values) == 1 or abs(values[1] / values[0] - self._mean_code(mark())) < precision
         if abs(scaled - values[0]) > _TOLERANCE * scaled or not same_ranks:

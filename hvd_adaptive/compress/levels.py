@@ -112,7 +112,7 @@ def signs(ops: Ops, x: Array, draw: Draw) -> Array:
     def codes(start: int, stop: int) -> Array:
         part = ops.slice(x, start, stop)
         zero, positive = part == 0, part > 0
-        if ops.any(zero):
+        if ops.any(zero) is not False:
             positive = ops.where(zero, uniform(ops, draw.own, stop - start, part, start) < 0.5, positive)
         return ops.cast(positive, "uint8")
 

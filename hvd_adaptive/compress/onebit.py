@@ -24,8 +24,8 @@ class OneBit(Contraction):
         positive = x >= 0
         count = ops.count(positive)
         nothing = ops.full_like(x, 0.0)
-        above = ops.row_sum(ops.where(positive, x, nothing), n) / max(1, count)
-        below = ops.row_sum(ops.where(positive, nothing, x), n) / max(1, n - count)
+        above = ops.row_sum(ops.where(positive, x, nothing), n) / (count + (count == 0))  # at least 1, also of what is not read
+        below = ops.row_sum(ops.where(positive, nothing, x), n) / (n - count + (count == n))
         means = ops.cast(ops.concat([below, above]), ops.dtype(x))
         return Payload((Field(ops.cast(positive, "uint8"), 1), Field(means, dtype_bits(ops.dtype(means)))), n, dtype, n)
 

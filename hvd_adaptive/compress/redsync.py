@@ -44,7 +44,7 @@ class RedSync(Sparse):
         for _ in range(_TRIES):
             ratio = (low + high) / 2
             passes = magnitude > ops.cast(mean + ratio * (largest - mean), ops.dtype(x))
-            count = ops.count(passes)
+            count = int(ops.count(passes))
             if k <= count:
                 low, candidates = ratio, passes
                 if count <= 2 * k:

@@ -53,7 +53,7 @@ class TernGrad(Levels):
 
     def codes(self, ops: Ops, x: Array, scale: Array, draw: Draw) -> Array:
         limit = None if self.clip is None else self._bound(ops, x)
-        if limit is not None and not ops.any(limit < scale):
+        if limit is not None and ops.any(limit < scale) is False:
             limit = None  # what is beyond it is at the last level as it is
         return rounded_at_random(ops, x, scale, ops.size(x), 1, draw, limit)
 

@@ -5,6 +5,7 @@ starts its first collective while others still wait for gradients, and later one
 """
 
 import abc
+import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias
@@ -13,6 +14,7 @@ from hvd_adaptive.collective import Kind
 from hvd_adaptive.compress.base import Compressor, ExchangeName, Payload
 from hvd_adaptive.feedback import KeepBack, UnitMemory
 from hvd_adaptive.ops import Array, Ops
+from hvd_adaptive.ops.verdicts import Verdict, spoilt
 from hvd_adaptive.prng import Draw
 
 
@@ -38,11 +40,12 @@ class Outcome:
     """What an exchange comes to.
 
     Attributes:
-        mean: of D(C(x)) over ranks, f[n], the same bits on every rank; None if any rank was not healthy.
+        mean: of D(C(x)) over ranks, f[n], the same bits on every rank; None if any rank is known not to have been healthy.
         kept: elements that this rank sent.
         keep_back: takes what this rank sent out of ``x``.
         positions: of the elements this rank sent; None if it sent all.
         memory: what the exchange remembers until the next step.
+        finite: False if any rank was not healthy; NaN throughout is then the mean.
     """
 
     mean: Array | None
@@ -50,6 +53,7 @@ class Outcome:
     keep_back: KeepBack
     positions: Array | None = None
     memory: UnitMemory = field(default_factory=dict)
+    finite: Verdict = True
 
 
 Rounds: TypeAlias = Generator[Round, Array, Outcome]
@@ -79,7 +83,7 @@ class Situation:
     shape: tuple[int, ...]
     memory: UnitMemory
     checks: bool = True
-    healthy: bool = True
+    healthy: Verdict = True
 
 
 class Exchange(abc.ABC):
@@ -111,11 +115,17 @@ def unhealthy(kept: int) -> Outcome:
     return Outcome(None, kept, lambda x: x)
 
 
-def outcome(ops: Ops, compressor: Compressor, payload: Payload, draw: Draw, mean: Array | None) -> Outcome:
+def outcome(
+    ops: Ops, compressor: Compressor, payload: Payload, draw: Draw, mean: Array | None, finite: Verdict = True
+) -> Outcome:
     """The outcome of an exchange of one payload of the whole unit."""
     if mean is None:
         return unhealthy(payload.kept)
-    return Outcome(mean, payload.kept, lambda x: compressor.keep_back(ops, x, payload, draw), compressor.positions(payload))
+
+    def keep_back(x: Array) -> Array:
+        return compressor.keep_back(ops, x, payload, draw)
+
+    return Outcome(spoilt(ops, mean, finite, math.nan), payload.kept, keep_back, compressor.positions(payload), finite=finite)
 
 
 def average(ops: Ops, compressor: Compressor, payloads: list[Payload], draw: Draw, onto: Array | None = None) -> Array:

@@ -7,6 +7,7 @@ from hvd_adaptive.compress.base import Compressor, ExchangeName
 from hvd_adaptive.exchange import wire
 from hvd_adaptive.exchange.base import Exchange, Round, Rounds, Situation, average, outcome
 from hvd_adaptive.ops import Array
+from hvd_adaptive.ops.verdicts import is_read
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,8 @@ class Gather(Exchange):
             zeros.append(ops.zeros(payload.n, payload.dtype, like=x))
 
         meanwhile = make_zeros if compressor.scatters else None
-        words = yield Round("gather", wire.pack(ops, payload, healthy=situation.healthy), meanwhile=meanwhile)
-        payloads = wire.unpack(ops, words, situation.size, payload)
+        healthy = wire.told(ops, payload, situation.healthy)
+        words = yield Round("gather", wire.pack(ops, payload, healthy=healthy), meanwhile=meanwhile)
+        payloads, finite = wire.unpack(ops, words, situation.size, payload, flagged=not is_read(healthy))
         mean = None if payloads is None else average(ops, compressor, payloads, draw, *zeros)
-        return outcome(ops, compressor, payload, draw, mean)
+        return outcome(ops, compressor, payload, draw, mean, finite)

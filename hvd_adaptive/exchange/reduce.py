@@ -11,6 +11,7 @@ from hvd_adaptive.compress.powersgd import PowerSGD, product
 from hvd_adaptive.exchange.base import Exchange, Outcome, Round, Rounds, Situation, outcome, unhealthy
 from hvd_adaptive.exchange.lanes import Lanes
 from hvd_adaptive.ops import Array
+from hvd_adaptive.ops.verdicts import Verdict, opposite, spoilt
 
 
 @dataclass(frozen=True)
@@ -47,10 +48,10 @@ def _floats(compressor: Compressor, x: Array, situation: Situation) -> Rounds:
     payload = compressor.encode(ops, x, draw)
     (values,) = payload.fields
     averaged = yield Round("mean", _healthy(values.array, situation))
-    mean = None
-    if not _is_poisoned(averaged, situation):
+    finite, mean = _is_healthy(averaged, situation), None
+    if finite is not False:
         mean = compressor.decode(ops, replace(payload, fields=(values._replace(array=averaged),)), draw)
-    return outcome(ops, compressor, payload, draw, mean)
+    return outcome(ops, compressor, payload, draw, mean, finite)
 
 
 def _levels(compressor: Levels, x: Array, situation: Situation) -> Rounds:
@@ -59,17 +60,19 @@ def _levels(compressor: Levels, x: Array, situation: Situation) -> Rounds:
     lanes, dtype = Lanes(compressor.top, size), ops.dtype(x)
     single = at_least_single(ops, x)
     scale = compressor.scale(ops, single)
-    scale = yield Round(compressor.shared_by, scale if situation.healthy else ops.full_like(scale, math.inf))
-    if not ops.all_finite(scale):
+    scale = yield Round(compressor.shared_by, spoilt(ops, scale, situation.healthy, math.inf))
+    finite = ops.all_finite(scale)
+    if finite is False:
         return unhealthy(n)
+    scale = spoilt(ops, scale, finite, 0.0)
     codes = compressor.codes(ops, single, scale, situation.draw)
     sums = yield Round("sum", lanes.pack(ops, codes))
-    mean = compressor.values(ops, lanes.unpack(ops, sums, n), scale, dtype, size)
+    mean = spoilt(ops, compressor.values(ops, lanes.unpack(ops, sums, n), scale, dtype, size), finite, math.nan)
 
     def keep_back(x: Array) -> Array:
         return compressor.add_values(ops, codes, scale, ops.dtype(x), x, -1.0)
 
-    return Outcome(mean, n, keep_back)
+    return Outcome(mean, n, keep_back, finite=finite)
 
 
 def _factors(compressor: PowerSGD, x: Array, situation: Situation) -> Rounds:
@@ -77,32 +80,41 @@ def _factors(compressor: PowerSGD, x: Array, situation: Situation) -> Rounds:
     ops, n, dtype = situation.ops, situation.ops.size(x), situation.ops.dtype(x)
     form = compressor.form(situation.shape)
     matrix = ops.matrix(at_least_single(ops, x), form.rows, form.columns)
-    start = situation.memory.get("q")
-    if start is None or not ops.any(start != 0):  # the first step, or one after the gradient vanished
-        q = compressor.first(ops, form, situation.draw, x)
-    else:
-        q = ops.matrix(start, form.columns, form.rank)
+    q = _start(compressor, x, situation)
     p = yield Round("mean", _healthy(ops.flatten(compressor.project(ops, matrix, q)), situation))
     kept = form.rank * (form.rows + form.columns)
-    if not ops.all_finite(p):
+    finite = ops.all_finite(p)
+    if finite is False:
         return unhealthy(kept)
-    p = ops.orthonormal(ops.matrix(p, form.rows, form.rank))
+    p = ops.orthonormal(ops.matrix(spoilt(ops, p, finite, 0.0), form.rows, form.rank))
     own = ops.matmul(ops.transpose(matrix), p)
     q = yield Round("mean", ops.flatten(own))
-    if not ops.all_finite(q):
+    finite = finite & ops.all_finite(q)
+    if finite is False:
         return unhealthy(kept)
-    mean = product(ops, p, ops.matrix(q, form.columns, form.rank), n, dtype)
+    mean = spoilt(ops, product(ops, p, ops.matrix(q, form.columns, form.rank), n, dtype), finite, math.nan)
 
     def keep_back(x: Array) -> Array:
         return ops.add_slice(x, 0, product(ops, p, own, n, ops.dtype(x)), -1.0)
 
-    return Outcome(mean, kept, keep_back, memory={"q": q})
+    return Outcome(mean, kept, keep_back, memory={"q": q}, finite=finite)
+
+
+def _start(compressor: PowerSGD, x: Array, situation: Situation) -> Array:
+    """``f[columns, rank]``: the last step's q; anew in the first step, and in one after the gradient vanished."""
+    ops, form, last = situation.ops, compressor.form(situation.shape), situation.memory.get("q")
+    usable = False if last is None else ops.any(last != 0)
+    if usable is True:
+        return ops.matrix(last, form.columns, form.rank)
+    first = compressor.first(ops, form, situation.draw, x)
+    return first if usable is False else ops.where(usable, ops.matrix(last, form.columns, form.rank), first)
 
 
 def _healthy(values: Array, situation: Situation) -> Array:
     """``values``, or NaN throughout, which survives a mean, if this rank's gradient was not finite."""
-    return values if situation.healthy else situation.ops.full_like(values, math.nan)
+    return spoilt(situation.ops, values, situation.healthy, math.nan)
 
 
-def _is_poisoned(averaged: Array, situation: Situation) -> bool:
-    return situation.checks and situation.ops.starts_with_nan(averaged)
+def _is_healthy(averaged: Array, situation: Situation) -> Verdict:
+    """False if any rank sent NaN throughout because it had to."""
+    return opposite(situation.checks and situation.ops.starts_with_nan(averaged))

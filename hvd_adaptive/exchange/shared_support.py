@@ -13,6 +13,7 @@ from hvd_adaptive.errors import ConfigError
 from hvd_adaptive.exchange import wire
 from hvd_adaptive.exchange.base import Exchange, Outcome, Round, Rounds, Situation, unhealthy
 from hvd_adaptive.ops import Array
+from hvd_adaptive.ops.verdicts import opposite, spoilt
 
 
 @dataclass(frozen=True)
@@ -32,13 +33,15 @@ class SharedSupport(Exchange):
         positions = compressor.select(ops, x, situation.draw) if leads else ops.arange(0, x)
         told = Payload((places(positions, n, counted=True),), n, ops.dtype(x), ops.size(positions))
         words = wire.pack(ops, told)
-        payloads = wire.unpack(ops, (yield Round("gather", words if leads else ops.slice(words, 0, 0))), 1, told)
+        payloads, _ = wire.unpack(ops, (yield Round("gather", words if leads else ops.slice(words, 0, 0))), 1, told)
         assert payloads is not None  # noqa: S101 - health is told below
         positions = payloads[0].fields[0].array
-        health = ops.full_like(ops.slice(x, 0, 1), 0.0 if situation.healthy else math.nan)
+        health = spoilt(ops, ops.full_like(ops.slice(x, 0, 1), 0.0), situation.healthy, math.nan)
         averaged = yield Round("mean", ops.concat([ops.take(x, positions), health]))
         k = ops.size(positions)
-        if ops.starts_with_nan(ops.slice(averaged, k, k + 1)):
+        finite = opposite(ops.starts_with_nan(ops.slice(averaged, k, k + 1)))
+        if finite is False:
             return unhealthy(k)
         mean = ops.scatter_add(ops.zeros(n, ops.dtype(x), like=x), positions, ops.slice(averaged, 0, k))
-        return Outcome(mean, k, lambda x: ops.clear(x, positions), positions)
+        mean = spoilt(ops, mean, finite, math.nan)
+        return Outcome(mean, k, lambda x: ops.clear(x, positions), positions, finite=finite)

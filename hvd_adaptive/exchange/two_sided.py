@@ -17,6 +17,7 @@ from hvd_adaptive.exchange import wire
 from hvd_adaptive.exchange.base import Exchange, Outcome, Round, Rounds, Situation, average, unhealthy
 from hvd_adaptive.feedback import UnitMemory, without_overflow
 from hvd_adaptive.ops import Array, Ops
+from hvd_adaptive.ops.verdicts import is_read, spoilt
 from hvd_adaptive.prng import Draw
 
 
@@ -64,15 +65,17 @@ class TwoSided(Exchange):
         common = situation.draw.part(size)  # masters choose alike within their chunks, so that all can tell where
         chunks = _chunks(ops, x, size)
         payloads = [compressor.encode(ops, chunk, draw) for chunk, draw in zip(chunks, draws, strict=True)]
-        words = [wire.pack(ops, payload, healthy=situation.healthy) for payload in payloads]
+        healthy = wire.told(ops, payloads[rank], situation.healthy)
+        words = [wire.pack(ops, payload, healthy=healthy) for payload in payloads]
         brought = yield Round("alltoall", ops.concat(words), tuple(ops.size(part) for part in words))
-        received = wire.unpack(ops, brought, size, payloads[rank])
+        received, healthy = wire.unpack(ops, brought, size, payloads[rank], flagged=not is_read(healthy))
         mean = ops.full_like(chunks[rank], 0.0) if received is None else average(ops, compressor, received, draws[rank])
 
         sent, memory = self._compress_mean(compressor, mean, situation, common)
-        brought = yield Round("gather", wire.pack(ops, sent, healthy=received is not None))
+        healthy = wire.told(ops, sent, healthy)
+        brought = yield Round("gather", wire.pack(ops, sent, healthy=healthy))
         kept = min(n, sum(payload.kept for payload in payloads))
-        means = wire.unpack(ops, brought, size, sent)
+        means, finite = wire.unpack(ops, brought, size, sent, flagged=not is_read(healthy))
         if means is None:
             return unhealthy(kept)
         master = self.master or compressor
@@ -83,7 +86,8 @@ class TwoSided(Exchange):
             return ops.slice(ops.concat([compressor.keep_back(ops, *one) for one in rest]), 0, n)
 
         positions = _positions(ops, compressor, payloads, n)
-        return Outcome(ops.slice(ops.concat(decoded), 0, n), kept, keep_back, positions, memory)
+        mean = spoilt(ops, ops.slice(ops.concat(decoded), 0, n), finite, math.nan)
+        return Outcome(mean, kept, keep_back, positions, memory, finite)
 
     def _keeps(self, compressor: Compressor) -> bool:
         """Whether masters keep what Q_M drops."""
@@ -120,4 +124,4 @@ def _positions(ops: Ops, compressor: Compressor, payloads: list[Payload], n: int
         parts.append(ops.cast(positions, "int64") + start)
         start += payload.n
     joined = ops.concat(parts)
-    return ops.take(joined, ops.nonzero(joined < n))
+    return joined if start == n else ops.take(joined, ops.nonzero(joined < n))

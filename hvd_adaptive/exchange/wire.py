@@ -2,7 +2,8 @@
 
 Floats come first, the widest first, so that each may be viewed in its dtype; then codes, packed; the last word is filled up with
 zeros. If ranks may keep different numbers of elements, a header of one word tells how many. A rank whose gradient was not finite
-sends a buffer of another length than it should, or a header of -1: every rank notices, and none has to look at values.
+sends a buffer of another length than it should, or a header of -1: every rank notices, and none has to look at values. Where only
+the rank's device knows, and no length depends on it, every buffer has that header, and what follows is sent in any case.
 """
 
 from dataclasses import replace
@@ -10,39 +11,57 @@ from dataclasses import replace
 from hvd_adaptive.compress.base import Field, Payload, dtype_bits
 from hvd_adaptive.ops import Array, Ops, ascending
 from hvd_adaptive.ops.packing import packed_size
+from hvd_adaptive.ops.verdicts import Verdict, is_read, opposite, read, spoilt
 
 _WORD = 8
 """Bytes."""
 
 
-def pack(ops: Ops, payload: Payload, *, healthy: bool = True) -> Array:
+def told(ops: Ops, payload: Payload, healthy: Verdict) -> Verdict:
+    """``healthy`` as :func:`pack` takes it: read, at once, where the payload's length has been waited for anyway."""
+    return read(ops, [healthy])[0] if _counted(payload) else healthy
+
+
+def pack(ops: Ops, payload: Payload, *, healthy: Verdict = True) -> Array:
     """``i64[words]`` that :func:`unpack` understands."""
     like = payload.fields[0].array
-    if not healthy:
+    if healthy is False:
         return _one(ops, -1, like) if _counted(payload) else ops.zeros(1 if _words(ops, payload) > 1 else 2, "int64", like=like)
     parts = [_bytes(ops, payload.fields[number]) for number in _order(ops, payload)]
-    if _counted(payload):
-        parts.insert(0, ops.to_bytes(_one(ops, payload.kept, like)))
+    if _counted(payload) or not is_read(healthy):
+        parts.insert(0, ops.to_bytes(spoilt(ops, _one(ops, payload.kept, like), healthy, -1)))
     missing = -sum(ops.size(part) for part in parts) % _WORD
     return ops.from_bytes(ops.concat([*parts, ops.zeros(missing, "uint8", like=like)]), "int64")
 
 
-def unpack(ops: Ops, words: Array, ranks: int, template: Payload) -> list[Payload] | None:
-    """The payloads of ``ranks`` ranks from their joined buffers, laid out as ``template``; None if any was not healthy."""
+def unpack(
+    ops: Ops, words: Array, ranks: int, template: Payload, *, flagged: bool = False
+) -> tuple[list[Payload] | None, Verdict]:
+    """The payloads of ``ranks`` ranks from their joined buffers, laid out as ``template``, and whether all were healthy.
+
+    Where that is known, and one was not, there are none; where it is not, what such a rank sent is as good as the others'.
+
+    Args:
+        flagged: True if :func:`pack` was given a verdict that nobody had read.
+    """
     raw = ops.to_bytes(words)
     if not _counted(template):
-        stride = _WORD * _words(ops, template)
-        if ops.size(raw) != ranks * stride:
-            return None
-        return [_unpack(ops, ops.slice(raw, rank * stride, (rank + 1) * stride), template) for rank in range(ranks)]
-    payloads, start, healthy = [], 0, True
+        stride = flagged + _words(ops, template)
+        if ops.size(words) != ranks * stride:
+            return None, False
+        bytes_of = (ops.slice(raw, _WORD * (rank * stride + flagged), _WORD * (rank + 1) * stride) for rank in range(ranks))
+        payloads = [_unpack(ops, one, template) for one in bytes_of]
+        if not flagged:
+            return payloads, True
+        return payloads, opposite(ops.any(ops.take(words, ops.arange(ranks, words) * stride) < 0))
+    payloads, start, healthy = list[Payload](), 0, True
     for _ in range(ranks):
         kept = int(ops.to_numpy(ops.slice(words, start, start + 1))[0])
         stop = start + (_words(ops, template, kept) if kept >= 0 else 1)
         if kept >= 0:
             payloads.append(_unpack(ops, ops.slice(raw, _WORD * (start + 1), _WORD * stop), replace(template, kept=kept)))
         healthy, start = healthy and kept >= 0, stop
-    return payloads if healthy else None
+    return payloads if healthy else None, healthy
 
 
 def _unpack(ops: Ops, raw: Array, template: Payload) -> Payload:

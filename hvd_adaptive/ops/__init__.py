@@ -9,6 +9,8 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy.typing as npt
 
+from hvd_adaptive.ops.verdicts import Verdict
+
 Array: TypeAlias = Any
 """An array of the backend at hand: ``numpy.ndarray``, ``torch.Tensor`` or, off the host, ``tf.Tensor``."""
 
@@ -25,7 +27,7 @@ class Ops(Protocol):
         """Size in bytes."""
 
     def from_numpy(self, x: npt.NDArray[Any], like: Array | None = None) -> Array:
-        """A copy of ``x`` on the device of ``like``."""
+        """A copy of ``x`` on the device of ``like``, for which nothing waits."""
 
     def to_numpy(self, x: Array) -> npt.NDArray[Any]: ...
 
@@ -43,12 +45,12 @@ class Ops(Protocol):
 
     def where(self, mask: Array, x: Array, y: Array) -> Array: ...
 
-    def any(self, mask: Array) -> bool: ...
+    def any(self, mask: Array) -> Verdict: ...
 
-    def all_finite(self, x: Array) -> bool:
+    def all_finite(self, x: Array) -> Verdict:
         """False if any element is NaN or infinite."""
 
-    def starts_with_nan(self, x: Array) -> bool:
+    def starts_with_nan(self, x: Array) -> Verdict:
         """True if ``x`` has a first element and it is NaN."""
 
     def full_like(self, x: Array, value: float) -> Array: ...
@@ -62,7 +64,7 @@ class Ops(Protocol):
     def add_slice(self, x: Array, start: int, values: Array, weight: float = 1.0) -> Array:
         """``x`` with ``weight * values`` added from ``start`` on; donates ``x``."""
 
-    def add_finite(self, x: Array, start: int, values: Array) -> tuple[Array, bool]:
+    def add_finite(self, x: Array, start: int, values: Array) -> tuple[Array, Verdict]:
         """``x`` with ``values`` added from ``start`` on, and True if all sums are finite; donates ``x``.
 
         Else ``x`` as it was, good to rounding, and False.
@@ -92,8 +94,8 @@ class Ops(Protocol):
     def largest_first(self, x: Array) -> Array:
         """``i64[n]``: positions in falling order of magnitude; the earlier one first under ties."""
 
-    def count(self, mask: Array) -> int:
-        """How many are true."""
+    def count(self, mask: Array) -> int | Array:
+        """How many are true; on a device ``i64[1]``, for it would have to be waited for."""
 
     def smallest(self, x: Array) -> Array:
         """``f[1]``: the smallest element."""
@@ -134,11 +136,14 @@ class Ops(Protocol):
     def orthonormal(self, x: Array) -> Array:
         """Orthonormal columns that span those of ``x`` f[rows, columns], rows >= columns; finite whatever their rank."""
 
-    def uniform(self, n: int, key: tuple[int, int], like: Array) -> Array:
+    def uniform(self, n: int, keys: Sequence[tuple[int, int]], like: Array) -> Array:
         """See :func:`hvd_adaptive.ops.mixing.uniform`."""
 
     def permute(self, x: Array, keys: Sequence[tuple[int, int]], bits: int) -> Array:
         """See :func:`hvd_adaptive.ops.mixing.permute`."""
+
+    def sample(self, k: int, n: int, keys: Sequence[tuple[int, int]], bits: int, like: Array) -> Array:
+        """See :func:`hvd_adaptive.ops.mixing.sample`."""
 
     def levels_of(self, x: Array, scale: Array, width: int, first: int, levels: int, numbers: Array) -> Array:
         """See :func:`hvd_adaptive.ops.mixing.levels_of`."""

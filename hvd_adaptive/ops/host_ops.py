@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hvd_adaptive.ops import ascending, code_kernels, kernels, selection
+from hvd_adaptive.ops.blocks import BLOCK
 from hvd_adaptive.ops.numpy_ops import NumpyOps
 from hvd_adaptive.ops.packing import packed_size
 
@@ -28,7 +29,7 @@ def load() -> None:
     ops.clear(x, positions)
     ops.scatter_add(x, positions, x)
     ops.row_norm(x, 1)
-    ops.levels_of(x, ops.row_max(x, 1) + 1, 1, 0, 1, ops.uniform(1, (0, 0), x))
+    ops.levels_of(x, ops.row_max(x, 1) + 1, 1, 0, 1, ops.uniform(1, [(0, 0)], x))
     ops.row_sum(x, 1)
     ops.permute(positions, [(0, 0)], 2)
     ops.decode_positions(ops.encode_positions(positions, 1), 1, 1)
@@ -100,9 +101,10 @@ class HostOps(NumpyOps):
         kernels.sums_of_squares(sums, _read_only(x), width)
         return np.minimum(np.sqrt(sums), np.finfo(np.float32).max).astype(np.float32)
 
-    def uniform(self, n: int, key: tuple[int, int], like: NDArray) -> NDArray:
+    def uniform(self, n: int, keys: Sequence[tuple[int, int]], like: NDArray) -> NDArray:
         numbers = np.empty(n, np.float32)
-        kernels.uniform_onto(numbers, np.uint32(key[0]), np.uint32(key[1]))
+        for number, (high, low) in enumerate(keys):
+            kernels.uniform_onto(numbers[number * BLOCK : (number + 1) * BLOCK], np.uint32(high), np.uint32(low))
         return numbers
 
     def permute(self, x: NDArray, keys: Sequence[tuple[int, int]], bits: int) -> NDArray:

@@ -4,6 +4,10 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from hvd_adaptive.ops.blocks import BLOCK
+
 if TYPE_CHECKING:
     from hvd_adaptive.ops import Array, Ops
 
@@ -19,10 +23,11 @@ def mix(x: Any, shift: Callable[[Any, int], Any] = operator.rshift) -> Any:
     return x ^ shift(x, 15)
 
 
-def uniform(ops: "Ops", n: int, key: tuple[int, int], like: "Array") -> "Array":
-    """``f32[n]``, each a multiple of 2^-24 in [0, 1), on the device of ``like``."""
+def uniform(ops: "Ops", n: int, keys: Sequence[tuple[int, int]], like: "Array") -> "Array":
+    """``f32[n]``, each a multiple of 2^-24 in [0, 1), on the device of ``like``: :data:`BLOCK` in turn under each of ``keys``."""
     shift = ops.shift_right
-    words = mix(mix(ops.arange(n, like) ^ key[0], shift) ^ key[1], shift)
+    high, low = (ops.repeat(ops.from_numpy(np.array(half, np.int64), like), BLOCK, n) for half in zip(*keys, strict=True))
+    words = mix(mix((ops.arange(n, like) & (BLOCK - 1)) ^ high, shift) ^ low, shift)
     return ops.scale(ops.cast(shift(words, 8), "float32"), 2.0**-24)
 
 
@@ -36,6 +41,22 @@ def permute(ops: "Ops", x: "Array", keys: Sequence[tuple[int, int]], bits: int) 
         low = low ^ (mix(high ^ first, shift) & low_mask)
         high = high ^ (mix(low ^ second, shift) & high_mask)
     return ops.shift_left(high, low_bits) | low
+
+
+def sample(ops: "Ops", k: int, n: int, keys: Sequence[tuple[int, int]], bits: int, like: "Array") -> "Array":
+    """``i64[k]``: the first ``k`` images of a permutation of ``range(n)``, n <= 2^bits, on the device of ``like``.
+
+    It is that of ``range(2**bits)``, walked on from what lies outside until that lies inside.
+    """
+    first = ops.arange(k, like)
+    blocks = [ops.slice(first, start, min(start + BLOCK, k)) for start in range(0, max(k, 1), BLOCK)]
+    positions = ops.concat([ops.permute(block, keys, bits) for block in blocks])
+    outside = ops.nonzero(positions >= n)
+    while ops.size(outside):  # under half of the domain lies outside, so this ends after a few turns
+        moved = ops.permute(ops.take(positions, outside), keys, bits)
+        positions = ops.scatter_add(ops.clear(positions, outside), outside, moved)
+        outside = ops.take(outside, ops.nonzero(moved >= n))
+    return positions
 
 
 def spread(ops: "Ops", scale: "Array", width: int, first: int, n: int) -> "Array":

@@ -163,11 +163,14 @@ class NumpyOps:
         with np.errstate(over="ignore", invalid="ignore"):
             return np.linalg.qr(x)[0]
 
-    def uniform(self, n: int, key: tuple[int, int], like: NDArray) -> NDArray:
-        return mixing.uniform(self, n, key, like)
+    def uniform(self, n: int, keys: Sequence[tuple[int, int]], like: NDArray) -> NDArray:
+        return mixing.uniform(self, n, keys, like)
 
     def permute(self, x: NDArray, keys: Sequence[tuple[int, int]], bits: int) -> NDArray:
         return mixing.permute(self, x, keys, bits)
+
+    def sample(self, k: int, n: int, keys: Sequence[tuple[int, int]], bits: int, like: NDArray) -> NDArray:
+        return mixing.sample(self, k, n, keys, bits, like)
 
     def levels_of(self, x: NDArray, scale: NDArray, width: int, first: int, levels: int, numbers: NDArray) -> NDArray:
         return mixing.levels_of(self, x, scale, width, first, levels, numbers)

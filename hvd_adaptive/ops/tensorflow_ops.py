@@ -184,11 +184,14 @@ class TensorFlowOps:
     def orthonormal(self, x: Array) -> Array:
         return _HOST.orthonormal(x) if _on_host(x) else tf.linalg.qr(x)[0]
 
-    def uniform(self, n: int, key: tuple[int, int], like: Array) -> Array:
-        return _HOST.uniform(n, key, like) if _on_host(like) else mixing.uniform(self, n, key, like)
+    def uniform(self, n: int, keys: Sequence[tuple[int, int]], like: Array) -> Array:
+        return _HOST.uniform(n, keys, like) if _on_host(like) else mixing.uniform(self, n, keys, like)
 
     def permute(self, x: Array, keys: Sequence[tuple[int, int]], bits: int) -> Array:
         return _HOST.permute(x, keys, bits) if _on_host(x) else mixing.permute(self, x, keys, bits)
+
+    def sample(self, k: int, n: int, keys: Sequence[tuple[int, int]], bits: int, like: Array) -> Array:
+        return mixing.sample(self, k, n, keys, bits, like)
 
     def levels_of(self, x: Array, scale: Array, width: int, first: int, levels: int, numbers: Array) -> Array:
         if _on_host(x):

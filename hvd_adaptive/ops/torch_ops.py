@@ -9,10 +9,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from hvd_adaptive.ops import ascending, mixing, packing, selection
+from hvd_adaptive.ops import ascending, mixing, packing, selection, torch_device
 from hvd_adaptive.ops.blocks import BLOCK
 from hvd_adaptive.ops.host_ops import HostOps
+from hvd_adaptive.ops.torch_device import is_numpys, on_host
 from hvd_adaptive.ops.torch_reuse import Reused
+from hvd_adaptive.ops.verdicts import Verdict
 
 _DTYPES = {
     name: getattr(torch, name)
@@ -38,13 +40,13 @@ class TorchOps:
         return x.nbytes
 
     def from_numpy(self, x: npt.NDArray[Any], like: Tensor | None = None) -> Tensor:
-        return torch.tensor(x, device=None if like is None else like.device)
+        return torch.tensor(x) if like is None or on_host(like) else torch_device.sent(x, like.device)
 
     def to_numpy(self, x: Tensor) -> npt.NDArray[Any]:
         return np.asarray(x.numpy(force=True))
 
     def zeros(self, n: int, dtype: str, like: Tensor) -> Tensor:
-        if like.device.type == "cpu" and n >= selection.LONG and "float" in dtype:  # of others lengths may differ by step
+        if on_host(like) and n >= selection.LONG and "float" in dtype:  # of others lengths may differ by step
             return self._reused.zeros(n, _DTYPES[dtype])
         return torch.zeros(n, dtype=_DTYPES[dtype], device=like.device)
 
@@ -60,10 +62,12 @@ class TorchOps:
     def where(self, mask: Tensor, x: Tensor, y: Tensor) -> Tensor:
         return torch.where(mask, x, y)
 
-    def any(self, mask: Tensor) -> bool:
-        return bool(mask.any())
+    def any(self, mask: Tensor) -> Verdict:
+        return bool(mask.any()) if on_host(mask) else mask.any().view(1)
 
-    def all_finite(self, x: Tensor) -> bool:
+    def all_finite(self, x: Tensor) -> Verdict:
+        if not on_host(x):
+            return torch_device.all_finite(x)
         # A sum is one fast pass and never finite if an element is not; the few that overflow for other reasons get a closer look.
         wide = torch.float64 if x.dtype == torch.float64 else torch.float32
         if math.isfinite(x.sum(dtype=wide)):
@@ -71,7 +75,9 @@ class TorchOps:
         smallest, largest = torch.aminmax(x)
         return math.isfinite(smallest) and math.isfinite(largest)
 
-    def starts_with_nan(self, x: Tensor) -> bool:
+    def starts_with_nan(self, x: Tensor) -> Verdict:
+        if not on_host(x):
+            return torch_device.starts_with_nan(x)
         return x.numel() > 0 and bool(torch.isnan(x[0]))
 
     def full_like(self, x: Tensor, value: float) -> Tensor:
@@ -89,8 +95,10 @@ class TorchOps:
         part.add_(values) if weight == 1.0 else part.add_(values, alpha=weight)
         return x
 
-    def add_finite(self, x: Tensor, start: int, values: Tensor) -> tuple[Tensor, bool]:
-        if _is_numpys(x) and _is_numpys(values):
+    def add_finite(self, x: Tensor, start: int, values: Tensor) -> tuple[Tensor, Verdict]:
+        if not on_host(x):
+            return x, torch_device.add_finite(x, start, values)
+        if is_numpys(x) and is_numpys(values):
             return x, _HOST.add_finite(x.numpy(), start, values.numpy())[1]
         total = (x[start : start + values.numel()] + values).to(x.dtype)
         if not self.all_finite(total):
@@ -110,13 +118,13 @@ class TorchOps:
         return x.index_select(0, positions)
 
     def clear(self, x: Tensor, positions: Tensor) -> Tensor:
-        if _is_numpys(x):
+        if is_numpys(x):
             _HOST.clear(x.numpy(), positions.numpy())
             return x
         return x.index_fill_(0, positions.long(), 0)
 
     def scatter_add(self, x: Tensor, positions: Tensor, values: Tensor) -> Tensor:
-        if _is_numpys(x) and _is_numpys(values):
+        if is_numpys(x) and is_numpys(values):
             _HOST.scatter_add(x.numpy(), positions.numpy(), values.numpy())
             return x
         return x.index_add_(0, positions, values)
@@ -124,30 +132,30 @@ class TorchOps:
     def top_positions(self, x: Tensor, k: int) -> Tensor:
         if k >= x.numel():
             return torch.arange(x.numel(), device=x.device)
-        if _is_numpys(x):
+        if is_numpys(x):
             found = selection.top_positions(x.numpy(), k)
             if found is not None:
                 return torch.from_numpy(found)
         return self.ascending(torch.topk(x.abs(), k, sorted=False).indices)
 
     def largest_first(self, x: Tensor) -> Tensor:
-        if _is_numpys(x):
+        if is_numpys(x):
             return torch.from_numpy(_HOST.largest_first(x.numpy()))
         return torch.sort(x.abs(), descending=True, stable=True).indices
 
-    def count(self, mask: Tensor) -> int:
-        return int(mask.count_nonzero())
+    def count(self, mask: Tensor) -> int | Tensor:
+        return int(mask.count_nonzero()) if on_host(mask) else mask.count_nonzero().view(1)
 
     def smallest(self, x: Tensor) -> Tensor:
         return x.amin().view(1)
 
     def nonzero(self, mask: Tensor, count: int | None = None) -> Tensor:
-        if _is_numpys(mask):
+        if is_numpys(mask):
             return torch.from_numpy(_HOST.nonzero(mask.numpy(), count))
         return (mask.nonzero() if count is None else torch.nonzero_static(mask, size=count)).view(-1)
 
     def ascending(self, positions: Tensor) -> Tensor:
-        if _is_numpys(positions):
+        if is_numpys(positions):
             return torch.from_numpy(_HOST.ascending(positions.numpy()))
         return torch.sort(positions).values
 
@@ -161,26 +169,19 @@ class TorchOps:
         return torch.clamp(x, max=limit)
 
     def row_max(self, x: Tensor, width: int) -> Tensor:
-        if _is_numpys(x):
+        if is_numpys(x):
             return torch.from_numpy(_HOST.row_max(x.numpy(), width))
         return self._rows(x, width).abs().amax(1)
 
     def row_sum(self, x: Tensor, width: int) -> Tensor:
-        if _is_numpys(x):
+        if is_numpys(x):
             return torch.from_numpy(_HOST.row_sum(x.numpy(), width))
         return self._rows(x, width).sum(1, dtype=torch.float64)
 
     def row_norm(self, x: Tensor, width: int) -> Tensor:
-        if _is_numpys(x):
+        if is_numpys(x):
             return torch.from_numpy(_HOST.row_norm(x.numpy(), width))
-        rows = self._rows(x, width)
-        if x.dtype == torch.float64:  # squares of the largest floats would overflow, of the smallest vanish
-            largest = rows.abs().amax(1)
-            rows = rows / torch.where(largest > 0, largest, 1.0)[:, None]
-            norms = largest * torch.linalg.vector_norm(rows, dim=1)
-        else:
-            norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
-        return norms.clamp(max=torch.finfo(x.dtype).max).to(x.dtype)
+        return torch_device.row_norm(self._rows(x, width))
 
     def repeat(self, x: Tensor, times: int, n: int) -> Tensor:
         return x if x.numel() == 1 else x.repeat_interleave(times)[:n]
@@ -199,41 +200,47 @@ class TorchOps:
     def orthonormal(self, x: Tensor) -> Tensor:
         return torch.linalg.qr(x)[0]
 
-    def uniform(self, n: int, key: tuple[int, int], like: Tensor) -> Tensor:
-        if like.device.type == "cpu":
-            return torch.from_numpy(_HOST.uniform(n, key, _NOTHING))
-        return mixing.uniform(self, n, key, like)
+    def uniform(self, n: int, keys: Sequence[tuple[int, int]], like: Tensor) -> Tensor:
+        if on_host(like):
+            return torch.from_numpy(_HOST.uniform(n, keys, _NOTHING))
+        return mixing.uniform(self, n, keys, like)
 
     def permute(self, x: Tensor, keys: Sequence[tuple[int, int]], bits: int) -> Tensor:
-        if x.device.type == "cpu":
+        if on_host(x):
             return torch.from_numpy(_HOST.permute(x.numpy(), keys, bits))
         return mixing.permute(self, x, keys, bits)
 
+    def sample(self, k: int, n: int, keys: Sequence[tuple[int, int]], bits: int, like: Tensor) -> Tensor:
+        if on_host(like):
+            return mixing.sample(self, k, n, keys, bits, like)
+        # How far positions must be walked, only they tell; a device would have to be asked turn by turn.
+        return torch_device.sent(mixing.sample(_HOST, k, n, keys, bits, _NOTHING), like.device)
+
     def levels_of(self, x: Tensor, scale: Tensor, width: int, first: int, levels: int, numbers: Tensor) -> Tensor:
-        if x.device.type == "cpu":
+        if on_host(x):
             return torch.from_numpy(_HOST.levels_of(x.numpy(), scale.numpy(), width, first, levels, numbers.numpy()))
         return mixing.levels_of(self, x, scale, width, first, levels, numbers)
 
     def at_once(self, x: Tensor) -> int:
-        return BLOCK if x.device.type == "cpu" else max(1, x.numel())
+        return BLOCK if on_host(x) else max(1, x.numel())
 
     def pack(self, codes: Tensor, bits: int) -> Tensor:
-        if codes.device.type == "cpu":
+        if on_host(codes):
             return torch.from_numpy(_HOST.pack(codes.numpy(), bits))
         return packing.pack(self, codes, bits)
 
     def unpack(self, packed: Tensor, bits: int, n: int, dtype: str) -> Tensor:
-        if packed.device.type == "cpu":
+        if on_host(packed):
             return torch.from_numpy(_HOST.unpack(packed.numpy(), bits, n, dtype))
         return packing.unpack(self, packed, bits, n, dtype)
 
     def encode_positions(self, positions: Tensor, n: int) -> Tensor:
-        if positions.device.type == "cpu":
+        if on_host(positions):
             return torch.from_numpy(_HOST.encode_positions(positions.numpy(), n))
         return ascending.encode(self, positions, n)
 
     def decode_positions(self, coded: Tensor, k: int, n: int) -> Tensor:
-        if coded.device.type == "cpu":
+        if on_host(coded):
             return torch.from_numpy(_HOST.decode_positions(coded.numpy(), k, n))
         return ascending.decode(self, coded, k, n)
 
@@ -254,8 +261,3 @@ class TorchOps:
 
     def concat(self, arrays: list[Tensor]) -> Tensor:
         return arrays[0] if len(arrays) == 1 else torch.cat(arrays)
-
-
-def _is_numpys(x: Tensor) -> bool:
-    """True if numpy can work on the memory of ``x``."""
-    return x.device.type == "cpu" and x.dtype != torch.bfloat16

@@ -167,9 +167,10 @@ class Hooks(HorovodCompressor):  # type: ignore[misc]  # untyped
                 if self._is_lent(name):
                     steps.give_untouched(place, self._ops.flatten(tensor))
                 else:
-                    values = tensor.numpy().tolist()
                     precision = _PRECISION[group.dtype.name]
-                    self._tokens.read(name, values, lambda: steps.mark, first=not steps.current.means, precision=precision)
+                    self._tokens.read(
+                        name, tensor.numpy().tolist, lambda: steps.mark, first=not steps.current.means, precision=precision
+                    )
                     mean = steps.give(place, self._tokens.weight, alone=len(group.handed.names) < group.handed.expected)
                     flat.append(self._ops.cast(mean, place.slot.parameter.dtype))
                 steps.current.returned += 1

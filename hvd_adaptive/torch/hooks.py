@@ -67,7 +67,8 @@ class Hooks(HorovodCompressor):  # type: ignore[misc]
             # Horovod reduces in place, but what is kept back is told from what was sent.
             return sent.clone() if riding.plan.feedback.remembers else sent, _Context(place, tensor, riding)
         values = self._tokens.make(place.slot.parameter.name, lambda: self._steps.mark)
-        sign = torch.tensor(values, dtype=torch.float32 if len(values) == 1 else torch.float64, device=tensor.device)
+        dtype = torch.float32 if len(values) == 1 else torch.float64
+        sign = torch.cat([torch.full((1,), value, dtype=dtype, device=tensor.device) for value in values])  # waits for no device
         self._meter.add_bytes(sign.nbytes)
         return sign, _Context(place, tensor)
 
@@ -99,7 +100,7 @@ class Hooks(HorovodCompressor):  # type: ignore[misc]
             mean = self._steps.give_ridden(ctx.place, ctx.riding, tensor)
         else:
             first, name = not self._steps.current.means, ctx.place.slot.parameter.name
-            self._tokens.read(name, tensor.tolist(), lambda: self._steps.mark, first=first)
+            self._tokens.read(name, tensor.tolist, lambda: self._steps.mark, first=first)
             mean = self._steps.give(ctx.place, self._tokens.weight)
         return shaped_like(mean, ctx.gradient)
 

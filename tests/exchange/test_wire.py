@@ -51,7 +51,8 @@ def check_round_trip(ops, payloads):
     buffers = [wire.pack(ops, payload) for payload in payloads]
     assert {ops.dtype(buffer) for buffer in buffers} == {"int64"}
     for template in payloads:  # every rank has its own
-        received = wire.unpack(ops, ops.concat([*buffers, buffers[0][:0]]), len(payloads), template)
+        received, healthy = wire.unpack(ops, ops.concat([*buffers, buffers[0][:0]]), len(payloads), template)
+        assert healthy is True
         assert [told(ops, payload) for payload in received] == [told(ops, payload) for payload in payloads]
     return buffers
 
@@ -127,7 +128,8 @@ def test_an_unhealthy_rank_anywhere_is_seen_by_all(ops, kind, ranks):
         buffers = [wire.pack(ops, payload, healthy=good) for payload, good in zip(payloads, healthy, strict=True)]
         assert all(ops.dtype(buffer) == "int64" for buffer in buffers)
         for template in payloads:
-            received = wire.unpack(ops, ops.concat([*buffers, buffers[0][:0]]), ranks, template)
+            received, known = wire.unpack(ops, ops.concat([*buffers, buffers[0][:0]]), ranks, template)
+            assert known is all(healthy)
             if all(healthy):
                 assert [told(ops, payload) for payload in received] == [told(ops, payload) for payload in payloads]
             else:
@@ -140,14 +142,14 @@ def test_an_unhealthy_rank_of_eight_is_seen_whatever_the_method(ops, method, bad
     for n in (1, 2, 3, 64):
         payloads = [encoded(ops, method, n, "float32", rank) for rank in range(8)]
         joined = ops.concat([wire.pack(ops, payload, healthy=rank not in bad) for rank, payload in enumerate(payloads)])
-        assert wire.unpack(ops, joined, 8, payloads[0]) is None
+        assert wire.unpack(ops, joined, 8, payloads[0]) == (None, False)
 
 
 def test_what_was_packed_is_left_alone_and_what_arrives_is_not_the_senders(ops):
     payload = encoded(ops, TopK(3), 50, "float32", 0)
     before = told(ops, payload)
     buffer = wire.pack(ops, payload)
-    received = wire.unpack(ops, buffer, 1, replace(payload))[0]
+    received = wire.unpack(ops, buffer, 1, replace(payload))[0][0]
     for field in received.fields:
         field.array[:] = 0
     assert told(ops, payload) == before

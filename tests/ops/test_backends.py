@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from hvd_adaptive.ops import mixing
+from hvd_adaptive.ops.blocks import BLOCK
 from hvd_adaptive.ops.torch_ops import TorchOps
 
 FLOATS = ("float16", "float32", "float64")
@@ -631,11 +632,13 @@ def test_top_positions_of_long_vectors_are_exact(ops, shape, k, dtype):
 
 
 @pytest.mark.parametrize("key", [(0, 0), (0xFFFFFFFF, 1), (0x12345678, 0x9ABCDEF0)])
-@pytest.mark.parametrize("n", [0, 1, 1000])
+@pytest.mark.parametrize("n", [0, 1, 1000, BLOCK + 1000])
 def test_random_numbers_of_positions(ops, n, key):
-    """Against the mixing step in Python's integers."""
-    words = [mixing.mix(mixing.mix(place ^ key[0]) ^ key[1]) for place in range(n)]
-    found = ops.uniform(n, key, like=ops.from_numpy(np.zeros(1)))
+    """Against the mixing step in Python's integers; each block has a key of its own."""
+    keys = [key, (3, 0xFFFFFFFF)][: -(-n // BLOCK) or 1]
+    places = [(place % BLOCK, *keys[place // BLOCK]) for place in range(n)]
+    words = [mixing.mix(mixing.mix(place ^ high) ^ low) for place, high, low in places]
+    found = ops.uniform(n, keys, like=ops.from_numpy(np.zeros(1)))
     same(ops.to_numpy(found), np.array([(word >> 8) * 2.0**-24 for word in words], np.float32))
 
 

@@ -29,7 +29,7 @@ def gradients_of(rank, step, dtype="float64"):
 def end(engine, flight, memory, weight=1.0):
     """The mean of a unit that was collected, and its memory, as in a step of this unit alone."""
     mean = engine.mean(flight, weight)
-    return mean, engine.settle(flight, memory, sent=flight.finite)
+    return mean, engine.settle(flight, memory, sent=engine.read([flight]))
 
 
 def train(ops, ranks, plans, gradients=gradients_of, steps=3, seed=7, order=lambda _, number: -number):

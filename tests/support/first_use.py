@@ -24,7 +24,7 @@ ops.scatter_add(ops.clear(x, positions), positions, lent[:1200])
 for width in (lent.size, 512):
     ops.row_norm(lent, width)
     ops.row_sum(lent, width)
-    ops.levels_of(lent, ops.row_max(lent, width), width, 0, 7, ops.uniform(lent.size, (1, 2), lent))
+    ops.levels_of(lent, ops.row_max(lent, width), width, 0, 7, ops.uniform(lent.size, 4 * [(1, 2)], lent))
 ops.permute(positions, [(1, 2), (3, 4)], 17)
 print(all(built), built == [list(loop.signatures) for loop in loops])
 """
