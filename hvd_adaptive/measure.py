@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from hvd_adaptive.compress.ranking import Ranked, energies, energy
+from hvd_adaptive.compress.ranking import Ranked, energies, squares
 from hvd_adaptive.control import Wanted
 from hvd_adaptive.feedback import Gradients
 from hvd_adaptive.ops import Array, Ops
@@ -33,14 +33,16 @@ def measure(
     Returns:
         the energies, and the ranked selection of ``x`` where it may serve to compress it, too.
     """
-    own = sum(energy(ops, gradient) for _, gradient in gradients)
+    raw = wanted.gain == "raw"
+    of_gradients = [gradient for _, gradient in gradients]
+    found = squares(ops, of_gradients if raw or not wanted.factors else [*of_gradients, x])
+    own = sum(found[: len(of_gradients)])
     if not wanted.factors:
         return Measured((), own, own), None
-    raw = wanted.gain == "raw"
     if raw:
         x = ops.concat([ops.cast(gradient, plan.unit.dtype) for _, gradient in sorted(gradients, key=lambda one: one[0].start)])
     least = wanted.factors[0]
     compressor = replace(plan.compressor, factor=least)  # type: ignore[type-var]
     positions = compressor.ranked(ops, x, draw)
-    measured = Measured(energies(ops, x, positions, wanted.factors), own if raw else energy(ops, x), own)
+    measured = Measured(energies(ops, x, positions, wanted.factors), own if raw else found[-1], own)
     return measured, None if raw or not plan.ranks_whole else Ranked(positions, least, least)

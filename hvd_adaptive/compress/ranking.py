@@ -10,7 +10,7 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from hvd_adaptive.compress.base import at_least_single, kept_count
 from hvd_adaptive.compress.sparse import Sparse
@@ -47,18 +47,17 @@ def energies(ops: Ops, x: Array, positions: Array, factors: Sequence[float]) -> 
     n, k = ops.size(x), ops.size(positions)
     counts = [k, *(min(k, kept_count(factor, n)) for factor in factors[1:])]
     values = ops.take(x, positions)
-    found, total = [], 0.0
-    for start, stop in pairwise([0, *reversed(counts)]):
-        total += energy(ops, ops.slice(values, start, stop))
-        found.append(total)
-    return tuple(reversed(found))
+    parts = [ops.slice(values, start, stop) for start, stop in pairwise([0, *reversed(counts)])]
+    return tuple(reversed(list(accumulate(squares(ops, parts)))))
 
 
-def energy(ops: Ops, x: Array) -> float:
-    """The sum of squares, in float32 at least; not finite if ``x`` or its norm is not."""
-    n = ops.size(x)
-    if not n:
-        return 0.0
-    norm = float(ops.to_numpy(ops.row_norm(at_least_single(ops, x), n))[0])
-    most = _LARGEST_DOUBLE if ops.dtype(x) == "float64" else _LARGEST_SINGLE
-    return math.inf if norm >= most else norm * norm
+def squares(ops: Ops, arrays: Sequence[Array]) -> list[float]:
+    """The sum of squares of each, in float32 at least; not finite if an array or its norm is not. A device is waited for once."""
+    filled = [at_least_single(ops, x) for x in arrays if ops.size(x)]
+    norms = [ops.cast(ops.row_norm(x, ops.size(x)), "float64") for x in filled]
+    found = iter(ops.to_numpy(ops.concat(norms)).tolist() if norms else ())
+    return [_square(next(found), ops.dtype(x)) if ops.size(x) else 0.0 for x in arrays]
+
+
+def _square(norm: float, dtype: str) -> float:
+    return math.inf if norm >= (_LARGEST_DOUBLE if dtype == "float64" else _LARGEST_SINGLE) else norm * norm

@@ -12,7 +12,7 @@ from vectors import draw, sent, usual_vectors
 
 from hvd_adaptive import DGC, RandomK, RedSync, TopK, UnsupportedError
 from hvd_adaptive.compress import QSGD
-from hvd_adaptive.compress.ranking import Ranked, energies, energy
+from hvd_adaptive.compress.ranking import Ranked, energies, squares
 
 METHODS = {"topk": TopK, "dgc": DGC, "redsync": RedSync, "randomk": RandomK}
 every_method = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
@@ -166,8 +166,9 @@ def test_a_ranking_of_no_positions_sends_none(ops):
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_energy_of_a_vector(ops, dtype):
     x = np.array([3.0, -4.0, 12.0], dtype)
-    assert energy(ops, ops.from_numpy(x)) == pytest.approx(169, rel=1e-6)  # a few roundings of float32
-    assert energy(ops, ops.from_numpy(x[:0])) == 0
+    found = squares(ops, [ops.from_numpy(array) for array in (x[:0], x, 2 * x, x[:0])])
+    assert found == pytest.approx([0, 169, 4 * 169, 0], rel=1e-6)  # a few roundings of float32
+    assert squares(ops, []) == []
 
 
 @pytest.mark.parametrize(
@@ -183,14 +184,14 @@ def test_energy_of_a_vector(ops, dtype):
 def test_energy_is_not_finite_where_the_vector_or_its_square_is_not(ops, values, dtype):
     x = ops.from_numpy(np.array(values, dtype))
     with np.errstate(over="ignore", invalid="ignore"):
-        assert not math.isfinite(energy(ops, x))
+        assert not math.isfinite(squares(ops, [x])[0])
         assert not math.isfinite(energies(ops, x, ops.arange(len(values), x), (1.0,))[0])
 
 
 def test_energies_of_half_precision_do_not_end_where_its_norms_do(ops):
     """The norm of 1,000 elements of 4,000 is 126,491; float16 ends at 65,504."""
     x = ops.from_numpy(np.full(1000, 4000.0, np.float16))
-    assert energy(ops, x) == pytest.approx(1.6e10, rel=1e-6)  # two roundings of float32
+    assert squares(ops, [x])[0] == pytest.approx(1.6e10, rel=1e-6)  # two roundings of float32
     assert energies(ops, x, TopK(2).ranked(ops, x, draw()), (2.0, 10.0)) == pytest.approx((8e9, 1.6e9), rel=1e-6)
 
 

@@ -132,7 +132,29 @@ def _copied(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = Fal
     return target
 
 
-_setup_privateuseone_for_python_backend("fake")
+class _Unseen:
+    """What torch asks of a device: here, not to be taken for this machine's accelerator, whose random state, say, is saved."""
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def is_available(self) -> bool:
+        return False
+
+    def device_count(self) -> int:
+        return 0
+
+    def current_device(self) -> int:
+        return 0
+
+    def _is_in_bad_fork(self) -> bool:
+        return False
+
+    def manual_seed_all(self, seed: int) -> None:
+        """There is no random state."""
+
+
+_setup_privateuseone_for_python_backend("fake", backend_module=_Unseen())
 DEVICE = torch.device("fake", 0)
 _library = torch.library.Library("aten", "IMPL")  # which takes its functions back when it goes
 for _name in ("empty.memory_format", "empty_strided", "arange", "arange.start", "arange.start_step"):
