@@ -5,15 +5,16 @@ from functools import partial
 import numpy as np
 import pytest
 import units
-from backends import backend
+from backends import also_on_a_device, backend
 from hypothesis import given
 from hypothesis import strategies as st
 from units import absorbed
 
 from hvd_adaptive import ConfigError
 from hvd_adaptive.compress import BFloat16, Half, Identity, RandomK, TopK
-from hvd_adaptive.feedback import NoFeedback, Residual
+from hvd_adaptive.feedback import MomentumCorrection, NoFeedback, Residual
 from hvd_adaptive.granularity import Parameter, entire_model
+from hvd_adaptive.ops.verdicts import read
 from hvd_adaptive.prng import Draw, derive, root
 
 METHODS = [
@@ -167,6 +168,24 @@ def test_what_else_is_remembered_is_left_alone(ops, feedback, sizes):
     undone = feedback.undo(ops, dict(memory), unit, gradients)
     assert undone["factor"] is other
     np.testing.assert_array_equal(ops.to_numpy(other), [0, 1, 2])
+
+
+@also_on_a_device
+@pytest.mark.parametrize("bad", [np.nan, -np.inf])
+@pytest.mark.parametrize("sizes", [(6,), (2, 4)])
+@pytest.mark.parametrize("feedback", [Residual(), NoFeedback(), MomentumCorrection(0.5)], ids=repr)
+def test_zeros_are_compressed_in_place_of_a_gradient_that_is_not_finite(ops, feedback, sizes, bad):
+    """Codes of NaN could be any, and positions read from them."""
+    unit, memory, verdicts = unit_of(sizes), {}, []
+    for slot in unit.slots:
+        gradient = np.ones(slot.stop - slot.start, np.float32)
+        if slot is unit.slots[-1]:
+            gradient[1] = bad
+        memory, finite = feedback.absorb(ops, memory, unit, slot, ops.from_numpy(gradient), checks=True)
+        verdicts.append(finite)
+    x, _ = feedback.complete(ops, memory, unit, 3)
+    assert read(ops, verdicts) == [True] * (len(sizes) - 1) + [False]
+    assert ops.to_numpy(x).tolist() == [1.0] * unit.slots[-1].start + [0.0] * sizes[-1]
 
 
 def test_without_feedback_a_lone_gradient_is_not_copied_and_not_kept(ops):
