@@ -18,6 +18,7 @@ BINDINGS = (
     "hvd_adaptive.tensorflow",
     "hvd_adaptive.keras",
     "hvd_adaptive.ops.torch_ops",
+    "hvd_adaptive.ops.torch_device",
     "hvd_adaptive.ops.torch_reuse",
     "hvd_adaptive.ops.tensorflow_ops",
 )
