@@ -118,9 +118,7 @@ class TensorFlowOps:
         return tf.tensor_scatter_nd_update(x, positions[:, None], tf.zeros(positions.shape, x.dtype))
 
     def scatter_add(self, x: Array, positions: Array, values: Array) -> Array:
-        if _on_host(x):
-            return _HOST.scatter_add(x, positions, values)
-        return tf.tensor_scatter_nd_add(x, positions[:, None], values)
+        return _HOST.scatter_add(x, positions, values) if _on_host(x) else tf.tensor_scatter_nd_add(x, positions[:, None], values)
 
     def top_positions(self, x: Array, k: int) -> Array:
         if _on_host(x):
@@ -222,9 +220,7 @@ class TensorFlowOps:
         return tf.bitcast(tf.cast(tf.cast(x, tf.float32), tf.bfloat16), tf.int16)
 
     def from_bfloat16_bits(self, bits: Array, dtype: str) -> Array:
-        if _on_host(bits):
-            return _HOST.cast(bits.view(_BFLOAT16), dtype)
-        return tf.cast(tf.bitcast(bits, tf.bfloat16), dtype)
+        return _HOST.cast(bits.view(_BFLOAT16), dtype) if _on_host(bits) else tf.cast(tf.bitcast(bits, tf.bfloat16), dtype)
 
     def to_bytes(self, x: Array) -> Array:
         return _HOST.to_bytes(x) if _on_host(x) else tf.reshape(tf.bitcast(x, tf.uint8), [-1])

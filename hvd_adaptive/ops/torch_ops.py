@@ -76,9 +76,7 @@ class TorchOps:
         return math.isfinite(smallest) and math.isfinite(largest)
 
     def starts_with_nan(self, x: Tensor) -> Verdict:
-        if not on_host(x):
-            return torch_device.starts_with_nan(x)
-        return x.numel() > 0 and bool(torch.isnan(x[0]))
+        return x.numel() > 0 and bool(torch.isnan(x[0])) if on_host(x) else torch_device.starts_with_nan(x)
 
     def full_like(self, x: Tensor, value: float) -> Tensor:
         return torch.full_like(x, value)
@@ -155,9 +153,7 @@ class TorchOps:
         return (mask.nonzero() if count is None else torch.nonzero_static(mask, size=count)).view(-1)
 
     def ascending(self, positions: Tensor) -> Tensor:
-        if is_numpys(positions):
-            return torch.from_numpy(_HOST.ascending(positions.numpy()))
-        return torch.sort(positions).values
+        return torch.from_numpy(_HOST.ascending(positions.numpy())) if is_numpys(positions) else torch.sort(positions).values
 
     def sign(self, x: Tensor) -> Tensor:
         return torch.sign(x)
@@ -169,9 +165,7 @@ class TorchOps:
         return torch.clamp(x, max=limit)
 
     def row_max(self, x: Tensor, width: int) -> Tensor:
-        if is_numpys(x):
-            return torch.from_numpy(_HOST.row_max(x.numpy(), width))
-        return self._rows(x, width).abs().amax(1)
+        return torch.from_numpy(_HOST.row_max(x.numpy(), width)) if is_numpys(x) else self._rows(x, width).abs().amax(1)
 
     def row_sum(self, x: Tensor, width: int) -> Tensor:
         if is_numpys(x):
@@ -179,9 +173,7 @@ class TorchOps:
         return self._rows(x, width).sum(1, dtype=torch.float64)
 
     def row_norm(self, x: Tensor, width: int) -> Tensor:
-        if is_numpys(x):
-            return torch.from_numpy(_HOST.row_norm(x.numpy(), width))
-        return torch_device.row_norm(self._rows(x, width))
+        return torch.from_numpy(_HOST.row_norm(x.numpy(), width)) if is_numpys(x) else torch_device.row_norm(self._rows(x, width))
 
     def repeat(self, x: Tensor, times: int, n: int) -> Tensor:
         return x if x.numel() == 1 else x.repeat_interleave(times)[:n]
@@ -201,14 +193,10 @@ class TorchOps:
         return torch.linalg.qr(x)[0]
 
     def uniform(self, n: int, keys: Sequence[tuple[int, int]], like: Tensor) -> Tensor:
-        if on_host(like):
-            return torch.from_numpy(_HOST.uniform(n, keys, _NOTHING))
-        return mixing.uniform(self, n, keys, like)
+        return torch.from_numpy(_HOST.uniform(n, keys, _NOTHING)) if on_host(like) else mixing.uniform(self, n, keys, like)
 
     def permute(self, x: Tensor, keys: Sequence[tuple[int, int]], bits: int) -> Tensor:
-        if on_host(x):
-            return torch.from_numpy(_HOST.permute(x.numpy(), keys, bits))
-        return mixing.permute(self, x, keys, bits)
+        return torch.from_numpy(_HOST.permute(x.numpy(), keys, bits)) if on_host(x) else mixing.permute(self, x, keys, bits)
 
     def sample(self, k: int, n: int, keys: Sequence[tuple[int, int]], bits: int, like: Tensor) -> Tensor:
         if on_host(like):
@@ -225,9 +213,7 @@ class TorchOps:
         return BLOCK if on_host(x) else max(1, x.numel())
 
     def pack(self, codes: Tensor, bits: int) -> Tensor:
-        if on_host(codes):
-            return torch.from_numpy(_HOST.pack(codes.numpy(), bits))
-        return packing.pack(self, codes, bits)
+        return torch.from_numpy(_HOST.pack(codes.numpy(), bits)) if on_host(codes) else packing.pack(self, codes, bits)
 
     def unpack(self, packed: Tensor, bits: int, n: int, dtype: str) -> Tensor:
         if on_host(packed):
