@@ -45,8 +45,8 @@ class UnitPlan:
 
     @property
     def untouched(self) -> bool:
-        """True if the gradient itself rides and nothing is kept: stock Horovod's way."""
-        return self.rides and isinstance(self.compressor, Identity) and self.feedback == NoFeedback()
+        """True if gradients are reduced as they are and nothing is kept: stock Horovod's way."""
+        return isinstance(self.exchange, Reduce) and isinstance(self.compressor, Identity) and self.feedback == NoFeedback()
 
     def remembers(self, size: int) -> dict[str, int]:
         """Lengths of the vectors that a checkpoint must hold, by name."""
@@ -178,6 +178,15 @@ def _check_contraction(compressor: Compressor, n: int) -> None:
         )
 
 
+def _plan(unit: Unit, options: Options, ranks: int) -> UnitPlan:
+    """Of a unit that is not dense by choice; yet stock Horovod's way where it drops nothing, and nothing else is asked for."""
+    compressor, feedback = options.compressor, _feedback(options)
+    asked = options.exchange != "auto" or options.feedback is not None or options.controller is not None
+    if not asked and getattr(compressor, "factor", None) == 1 and feedback in (Residual(), NoFeedback()):
+        return UnitPlan(unit, Identity(), Reduce(), NoFeedback())
+    return UnitPlan(unit, compressor, _exchange(options, unit.size, ranks), feedback)
+
+
 def _exchange(options: Options, n: int, ranks: int) -> Exchange:
     """Of a unit of ``n`` elements; the method's own where ``"auto"`` would have to know the network."""
     name = pick(options.compressor, n, ranks, options.network) if options.exchange == "auto" else None
@@ -197,8 +206,7 @@ def build(parameters: Sequence[Parameter], scope: Scope, options: Options, ranks
     compressed = [parameter for parameter in parameters if parameter.name not in left]
     compressor = options.compressor
     choose(compressor, options.exchange).check(compressor, ranks)
-    feedback = _feedback(options)
-    plans = [UnitPlan(unit, compressor, _exchange(options, unit.size, ranks), feedback) for unit in scope(compressed)]
+    plans = [_plan(unit, options, ranks) for unit in scope(compressed)]
     if options.feedback is True and plans:
         _check_contraction(compressor, max(plan.unit.size for plan in plans))
         if options.controller is not None and not compressor.biased:

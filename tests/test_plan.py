@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 
 from hvd_adaptive import BFloat16, ConfigError, Fixed, Half, Identity, Network, NoFeedback, RandomK, Residual, TopK
-from hvd_adaptive.compress import DGC, QSGD, EFSign, NaturalCompression, OneBit, PowerSGD, SignSGD, TernGrad, Threshold
+from hvd_adaptive.compress import DGC, QSGD, EFSign, NaturalCompression, OneBit, PowerSGD, RedSync, SignSGD, TernGrad, Threshold
 from hvd_adaptive.exchange import Gather, Reduce, SharedSupport, TwoSided
 from hvd_adaptive.feedback import MomentumCorrection
 from hvd_adaptive.granularity import Parameter, bucketed, entire_model, layer_wise
@@ -244,6 +244,22 @@ def test_settings_that_mean_the_same_are_described_alike():
     assert options(exchange="gather").described() != options(exchange="two-sided").described()
 
 
+@pytest.mark.parametrize("scope", [layer_wise, entire_model])
+def test_factor_1_is_stock_horovods_way_unless_more_is_asked_for(scope):
+    """Nothing is dropped, so nothing need be selected, sent otherwise, or kept back."""
+
+    def untouched(compressor, **changes):
+        return {plan.untouched for plan in build(MODEL[:2], scope, options(compressor=compressor, **changes))}
+
+    for compressor in (TopK(1), RandomK(1), RandomK(1, unbiased=True), RedSync(1)):
+        assert untouched(compressor) == {True}
+        for asked in ({"exchange": compressor.exchanges[0]}, {"feedback": True}, {"controller": Fixed(1)}):
+            if not (asked.get("feedback") and not compressor.biased):
+                assert untouched(compressor, **asked) == {False}
+    for compressor in (TopK(1.01), Half(), QSGD(7), DGC(1)):  # which corrects the momentum
+        assert untouched(compressor) == {False}
+
+
 @pytest.mark.parametrize("network", ["slow", 125e6, Network, (0, 1)])
 def test_a_network_is_one(network):
     with pytest.raises(ConfigError, match=rf"^network must be None or such as Network\(.*got {re.escape(repr(network))}"):
@@ -416,7 +432,7 @@ def test_a_gradient_is_untouched_if_it_travels_as_it_is_and_nothing_is_kept():
     assert untouched(layer_wise, compressor=TopK(10), exclude=("*.bias",)) == [False, True]
     assert untouched(layer_wise, compressor=Identity(), feedback=True) == [False, False]
     assert untouched(layer_wise, compressor=Identity(), exchange="gather") == [False, False]
-    assert untouched(entire_model, compressor=Identity()) == [False]
+    assert untouched(entire_model, compressor=Identity()) == [True]
     assert untouched(layer_wise, compressor=RandomK(1), feedback=False) == [False, False]
     assert untouched(layer_wise, compressor=Half()) == [False, False]
 
