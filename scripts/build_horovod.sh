@@ -4,7 +4,8 @@
 #   scripts/build_horovod.sh PYTHON
 #
 # The wheel is cached under ${HVD_ADAPTIVE_CACHE:-~/.cache/hvd-adaptive}, keyed by everything it was compiled against.
-# Horovod's own variables (HOROVOD_GPU_OPERATIONS, HOROVOD_NCCL_HOME, ...) pass through and are part of the key.
+# Horovod's own variables (HOROVOD_GPU_OPERATIONS, HOROVOD_NCCL_HOME, ...) pass through and are part of the key. On GPUs it is torch's alone
+# (HOROVOD_WITHOUT_TENSORFLOW=1): what Horovod asks of TensorFlow's GPU streams is no longer in TensorFlow's wheel.
 set -euo pipefail
 
 python=$1
@@ -12,7 +13,8 @@ PATH="$(dirname "$python"):$PATH" # the cmake installed beside it
 version=0.28.1
 cache=${HVD_ADAPTIVE_CACHE:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/hvd-adaptive}
 
-export HOROVOD_WITH_MPI=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITH_PYTORCH=1 HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_MXNET=1
+export HOROVOD_WITH_MPI=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITH_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1
+[ "${HOROVOD_WITHOUT_TENSORFLOW:-}" = 1 ] || export HOROVOD_WITH_TENSORFLOW=1
 
 versions=$("$python" - <<'PY'
 import importlib.metadata as metadata, platform, sys
@@ -20,9 +22,8 @@ from pathlib import Path
 
 local = {}  # torch's own file says +cpu or +cuNNN, the metadata does not always
 exec((Path(metadata.distribution("torch").locate_file("torch")) / "version.py").read_text(), local)
-tensorflow = next(d for d in ("tensorflow", "tensorflow-cpu") if list(metadata.distributions(name=d)))
-print(f"cp{sys.version_info.major}{sys.version_info.minor}-{platform.machine()}"
-      f"-torch{local['__version__']}-{tensorflow}{metadata.version(tensorflow)}")
+tensorflow = [d + metadata.version(d) for d in ("tensorflow", "tensorflow-cpu") if list(metadata.distributions(name=d))]
+print("-".join([f"cp{sys.version_info.major}{sys.version_info.minor}", platform.machine(), "torch" + local["__version__"], *tensorflow[:1]]))
 PY
 )
 mpi=$( (ompi_info --version 2>/dev/null || mpirun --version 2>/dev/null || echo none) | head -n 1 | tr -cs 'A-Za-z0-9.' '-')

@@ -1,18 +1,32 @@
 #!/usr/bin/env bash
 # Installs what is missing, and nothing twice: system packages, .venv, the frameworks, Horovod, this package (as the wheel users get).
 #
-#   scripts/setup.sh [--hosts]
+#   scripts/setup.sh [--hosts] [--no-tests] [--environment]
 #
 #   --hosts                   also what the tests' hosts need: network namespaces and sshd; without it those tests are skipped
+#   --no-tests                without what only tests and benchmarks need
+#   --environment             all but this package, of which only scripts and requirements have to be there: a layer of an image
 #   PYTHON                    Python 3.10, 3.11 or 3.12 to use (default: the first found)
+#   HVD_ADAPTIVE_FRAMEWORKS   the frameworks to install (default: requirements/frameworks.txt)
 #   HVD_ADAPTIVE_CACHE        where Horovod's wheel is kept (default: ~/.cache/hvd-adaptive)
 set -euo pipefail
 cd "$(dirname "$0")/.."
+frameworks=${HVD_ADAPTIVE_FRAMEWORKS:-requirements/frameworks.txt}
 
 fail() {
   echo "error: $*" >&2
   exit 1
 }
+
+hosts="" tests=yes package=yes
+for option; do
+  case $option in
+    --hosts) hosts=yes ;;
+    --no-tests) tests="" ;;
+    --environment) package="" ;;
+    *) fail "scripts/setup.sh knows --hosts, --no-tests and --environment; given: $option" ;;
+  esac
+done
 
 find_python() {
   local candidate found=""
@@ -81,20 +95,32 @@ install_hosts() {
 
 # What the environment depends on: if it changes, the environment is brought up to date.
 environment_stamp() {
-  { cat requirements/*.txt scripts/build_horovod.sh; "$python" -V; mpirun --version 2>/dev/null | head -n 1; } | cksum
+  {
+    cat requirements/build.txt "$frameworks" requirements/run.txt scripts/build_horovod.sh
+    "$python" -V
+    mpirun --version 2>/dev/null | head -n 1
+  } | cksum
 }
 
 install_environment() {
   local stamp wheel
   stamp=$(environment_stamp)
   [ "$(cat .venv/stamp-environment 2>/dev/null)" = "$stamp" ] && return
-  echo "Installing torch, TensorFlow and tools into .venv"
+  echo "Installing the frameworks and Horovod into .venv"
   [ -x .venv/bin/python ] && .venv/bin/python -c '' 2>/dev/null || "$python" -m venv --clear .venv
-  .venv/bin/python -m pip install --quiet -r requirements/build.txt -r requirements/frameworks.txt \
-    -r requirements/run.txt -r requirements/dev.txt
+  .venv/bin/python -m pip install --quiet -r requirements/build.txt -r "$frameworks" -r requirements/run.txt
   wheel=$(bash scripts/build_horovod.sh "$PWD/.venv/bin/python")
   .venv/bin/python -m pip install --quiet --no-deps --force-reinstall "$wheel"
   echo "$stamp" >.venv/stamp-environment
+}
+
+install_tools() {
+  local stamp
+  stamp=$(cksum <requirements/dev.txt)
+  [ "$(cat .venv/stamp-tools 2>/dev/null)" = "$stamp" ] && return
+  echo "Installing tools into .venv"
+  .venv/bin/python -m pip install --quiet -r requirements/dev.txt
+  echo "$stamp" >.venv/stamp-tools
 }
 
 package_stamp() {
@@ -116,6 +142,7 @@ install_package() {
 
 python=$(find_python)
 install_system_packages
-[ "${1:-}" != --hosts ] || install_hosts
+[ -z "$hosts" ] || install_hosts
 install_environment
-install_package
+[ -z "$tests" ] || install_tools
+[ -z "$package" ] || install_package

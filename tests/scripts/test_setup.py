@@ -19,9 +19,9 @@ def program(folder: Path, name: str, text: str) -> Path:
     return file
 
 
-def setup(**environment: str) -> subprocess.CompletedProcess[str]:
+def setup(*options: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["bash", str(SETUP)], env=os.environ | environment, capture_output=True, text=True, timeout=60, check=False
+        ["bash", str(SETUP), *options], env=os.environ | environment, capture_output=True, text=True, timeout=60, check=False
     )
 
 
@@ -32,6 +32,12 @@ def test_another_python_is_named_with_the_way_out(tmp_path: Path) -> None:
     assert "needs Python 3.10, 3.11 or 3.12" in run.stderr
     assert "3.14.1" in run.stderr
     assert "PYTHON=python3.11" in run.stderr
+
+
+def test_an_option_it_does_not_know_is_refused_with_those_it_does() -> None:
+    run = setup("--environment", "--quick")
+    assert run.returncode != 0
+    assert "knows --hosts, --no-tests and --environment; given: --quick" in run.stderr
 
 
 @pytest.fixture
