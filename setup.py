@@ -15,7 +15,8 @@ setup(
     packages=find_packages(include=["hvd_adaptive", "hvd_adaptive.*"]),
     package_data={"hvd_adaptive": ["py.typed"]},
     # Horovod and the frameworks are the user's: installing this package must never rebuild or replace them.
-    install_requires=["numba", "numpy", "rich"],
+    install_requires=["numba", "numpy", "rich", "typer"],
+    entry_points={"console_scripts": ["hvd-adaptive = hvd_adaptive.cli.app:app"]},
     classifiers=[
         "Development Status :: 3 - Alpha",
         "Intended Audience :: Science/Research",

@@ -1,0 +1,1 @@
+"""The command ``hvd-adaptive``: arguments and printing only."""
