@@ -10,7 +10,6 @@ ENVIRONMENT = {
     "OMPI_MCA_mpi_yield_when_idle": "1",  # ranks may outnumber cores
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "HOROVOD_DYNAMIC_PROCESS_SETS": "1",
     "TF_CPP_MIN_LOG_LEVEL": "3",
 }
 ONE_ORDER = {

@@ -24,6 +24,8 @@ END_WITH_US = ["setpriv", "--pdeathsig", "TERM"]
 START_SECONDS = 90
 ANSWER_SECONDS = 110
 """Less than a test may take. It only ends ranks that hang: on a busy machine one that traces functions takes a minute."""
+PROCESS_SETS = {"HOROVOD_DYNAMIC_PROCESS_SETS": "1"}
+"""Tests make some. Programs get this not: over MPI a rank that waits for one that is gone may then run no Python."""
 
 MOST_RANKS = 12
 """Alive in all pools together, for each takes up to 0.7 GB."""
@@ -65,7 +67,7 @@ class RankPool:
         self.size = size
         self._framework = framework
         self._gloo = gloo
-        self._environment = ENVIRONMENT | dict(environment or {})
+        self._environment = ENVIRONMENT | PROCESS_SETS | dict(environment or {})
         self._process: subprocess.Popen[str] | None = None
         self._connections: list[Connection] = []
         self._pids: list[int] = []
