@@ -63,11 +63,11 @@ def namespaces(prefix: str, number: int, rate: str | None) -> Iterator[list[str]
 
 
 @contextlib.contextmanager
-def terminated_like_interrupted() -> Iterator[None]:
-    """SIGTERM ends the block by an exception, as Ctrl-C does, so that what was set up is removed."""
+def terminated_like_interrupted(kind: type[BaseException] = SystemExit) -> Iterator[None]:
+    """SIGTERM ends the block by an exception of that ``kind``, as Ctrl-C does, so that what was set up is removed."""
 
     def leave(number: int, _: object) -> None:
-        raise SystemExit(128 + number)
+        raise kind(128 + number)
 
     before = signal.signal(signal.SIGTERM, leave)
     try:

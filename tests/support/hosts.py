@@ -139,7 +139,7 @@ def cluster(number: int, rate: str | None = None) -> Iterator[Cluster]:
         NoHostsError: if there can be none here; the message says why.
     """
     with contextlib.ExitStack() as stack:
-        stack.enter_context(terminated_like_interrupted())
+        stack.enter_context(terminated_like_interrupted(KeyboardInterrupt))  # pytest goes on to the next test after others
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hosts-")))
         prefix = f"hva{os.getpid()}-{folder.name[-4:]}-"
         servers: dict[str, subprocess.Popen[bytes]] = {}
