@@ -33,7 +33,7 @@ UsePAM no
 StrictModes no
 MaxStartups 100
 PidFile none
-SetEnv PATH={path}
+SetEnv PATH={path} TMPDIR={folder}
 """
 _SSH_CONFIG = """IdentityFile {folder}/user.key
 IdentitiesOnly yes
@@ -63,7 +63,8 @@ class Cluster:
 
     def environment(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
         """What to start commands with."""
-        return os.environ | ENVIRONMENT | {"PATH": self.path, "HOME": str(self.folder)} | dict(more or {})
+        folders = dict.fromkeys(("HOME", "TMPDIR"), str(self.folder))  # where hosts that vanish leave what they had open
+        return os.environ | ENVIRONMENT | folders | {"PATH": self.path} | dict(more or {})
 
     @property
     def path(self) -> str:
