@@ -82,6 +82,8 @@ def _options(ranks: int, agent: Path) -> list[str]:
         "btl": "tcp,self",
         "btl_tcp_if_include": subnet,
         "oob_tcp_if_include": subnet,
+        # Else a host's go-ahead for the other's payload may wait behind its own, and the two go one after the other.
+        **dict.fromkeys(("btl_tcp_eager_limit", "btl_tcp_rndv_eager_limit", "btl_tcp_max_send_size"), str(2 << 20)),
     }
     passed = [name for name in _PASSED if name in environment()]
     return [
