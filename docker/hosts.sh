@@ -3,7 +3,8 @@
 
 on_two_hosts() { # COMMAND...
   if [ "$engine" = docker ]; then
-    echo "docker compose -f docker/compose.yaml up --exit-code-from a does this"
+    docker compose -f docker/compose.yaml up --exit-code-from a
+    docker compose -f docker/compose.yaml down --volumes
     return
   fi
   command -v ip >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends iproute2 >/dev/null

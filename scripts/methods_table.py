@@ -19,7 +19,8 @@ HEAD = f"""# Methods
 Written by `scripts/methods_table.py`; a test compares it with the code.
 
 A method turns the gradient x of a unit (n elements) into a payload C(x), and a payload into a vector D(C(x)). Every method works
-with every scope (`LayerWise`, `Bucketed`, `EntireModel`) and each of its exchanges, of which `exchange="auto"` takes the first.
+with every scope (`LayerWise`, `Bucketed`, `EntireModel`) and each of its exchanges, of which `exchange="auto"` takes the first
+unless, among many ranks, another one is far faster.
 
 - **biased**: the mean of D(C(x)) is not x.
 - **omega**: E||D(C(x))||^2 <= (1 + omega) ||x||^2, the assumption of [Dutta et al. 2020](https://arxiv.org/abs/1911.08250), under
