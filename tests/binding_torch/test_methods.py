@@ -99,7 +99,7 @@ def test_nan_on_one_rank_is_nan_on_all_and_counted(ranks: Any, scope: str) -> No
     for found in pool.run(_with_rank, on_rank):
         for case, (everywhere, finite) in zip(CASES, found, strict=True):
             assert everywhere, case
-            unseen = scope != "entire-model" and case == (Identity(), "reduce")  # lone parameters go stock Horovod's way
+            unseen = case == (Identity(), "reduce")  # which is stock Horovod's way
             assert finite == unseen, case
 
 
