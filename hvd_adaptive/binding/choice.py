@@ -38,7 +38,7 @@ def tell(plans: Sequence[UnitPlan], options: Options, collective: RankSet) -> No
     )
     if others:
         text += (
-            f". {others[0]} is modelled to be far faster here, and sends less of what this rank would pick; exchange={own!r} or "
-            f"another network=Network(latency, bandwidth) changes that"
+            f". {others[0]} is modelled to be far faster here, at some loss of precision; exchange={own!r} or another "
+            "network=Network(latency, bandwidth) changes that"
         )
     logger.log(logging.WARNING if others else logging.INFO, "%s", text)

@@ -29,6 +29,17 @@ def worth(times: float) -> Iterator[None]:
         auto.WORTH.update(before)
 
 
+class Said(logging.Handler):
+    """Keeps what is logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(f"{record.levelname}: {record.getMessage()}")
+
+
 @dataclass
 class Built:
     """What came of ``exchange="auto"`` on a rank."""
@@ -41,9 +52,7 @@ class Built:
 
 def built(scope: str = "entire-model", times: float = 1.2, **options: Any) -> Built:
     """Build an object, train with it a little."""
-    said: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: said.append(f"{record.levelname}: {record.getMessage()}")  # type: ignore[method-assign]
+    handler = Said()
     logger = logging.getLogger("hvd_adaptive")
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
@@ -57,7 +66,7 @@ def built(scope: str = "entire-model", times: float = 1.2, **options: Any) -> Bu
     train(module, optimizer_for(module, compression), 5)
     plans = compression._steps.plans
     exchanges = {plan.unit.name: plan.exchange.name for plan in plans if not plan.dense}
-    return Built(exchanges, flat(module), said, [name for name, _, _ in counted.calls])
+    return Built(exchanges, flat(module), handler.texts, [name for name, _, _ in counted.calls])
 
 
 @pytest.mark.parametrize(("network", "exchange"), [(BANDWIDTH_COUNTS, "shared-support"), (LATENCY_COUNTS, "gather")])
@@ -111,11 +120,11 @@ def test_a_network_that_is_not_given_is_measured(ranks: Any) -> None:
 
 def test_it_measures_what_there_is(ranks: Any) -> None:
     def on_rank() -> Network:
-        from horovod.common.process_sets import global_process_set  # noqa: PLC0415
+        from horovod.common.process_sets import global_process_set  # noqa: PLC0415 - for ranks, as the next three
 
-        from hvd_adaptive.binding.network import measured  # noqa: PLC0415 - Horovod is imported on ranks only
-        from hvd_adaptive.ops.torch_ops import TorchOps  # noqa: PLC0415
-        from hvd_adaptive.torch.collective import HorovodCollective  # noqa: PLC0415
+        from hvd_adaptive.binding.network import measured  # noqa: PLC0415 - imports Horovod
+        from hvd_adaptive.ops.torch_ops import TorchOps  # noqa: PLC0415 - goes with it
+        from hvd_adaptive.torch.collective import HorovodCollective  # noqa: PLC0415 - imports Horovod
 
         return measured(TorchOps(), HorovodCollective(global_process_set), "here")
 
@@ -140,7 +149,7 @@ def test_ranks_must_be_given_the_same_network(ranks: Any) -> None:
     """Else one would measure alone, or take part in other collectives."""
 
     def on_rank() -> str:
-        import horovod.torch as hvd  # noqa: PLC0415 - on ranks only
+        import horovod.torch as hvd  # noqa: PLC0415 - only ranks need it
 
         try:
             built(network=BANDWIDTH_COUNTS if hvd.rank() == 1 else None)

@@ -68,7 +68,7 @@ def test_a_network_is_checked() -> None:
     assert Network(0, 1) == Network(0.0, 1.0)
     for latency, bandwidth in ((-1, 1), (0, 0), (0, -1), (float("nan"), 1), (0, float("nan")), ("fast", 1), (0, None)):
         with pytest.raises(ConfigError, match=r"^Network: (latency|bandwidth) must be"):
-            Network(latency, bandwidth)  # type: ignore[arg-type]  # what users may give
+            Network(latency, bandwidth)  # type: ignore[arg-type]  # users may give any type
 
 
 def test_what_grows_with_ranks_and_what_does_not() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import library
 from torch.utils import _pytree as pytree
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
@@ -156,7 +157,7 @@ class _Unseen:
 
 _setup_privateuseone_for_python_backend("fake", backend_module=_Unseen())
 DEVICE = torch.device("fake", 0)
-_library = torch.library.Library("aten", "IMPL")  # which takes its functions back when it goes
+_library = library.Library("aten", "IMPL")  # which takes its functions back when it goes
 for _name in ("empty.memory_format", "empty_strided", "arange", "arange.start", "arange.start_step"):
     _library.impl(_name, _made(_name), "PrivateUse1")
 _library.impl("_copy_from", _copied, "PrivateUse1")
@@ -165,7 +166,7 @@ _library.impl("_copy_from", _copied, "PrivateUse1")
 def _pinned(x: torch.Tensor) -> torch.Tensor:
     """What ``x.pin_memory()`` gives, where there is an accelerator: a copy that a device can fetch by itself."""
     copy = x.clone()
-    copy.is_page_locked = True  # type: ignore[attr-defined]
+    copy.is_page_locked = True  # type: ignore[attr-defined]  # a mark of ours on the tensor
     return copy
 
 
