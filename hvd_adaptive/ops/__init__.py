@@ -139,9 +139,6 @@ class Ops(Protocol):
     def uniform(self, n: int, keys: Sequence[tuple[int, int]], like: Array) -> Array:
         """See :func:`hvd_adaptive.ops.mixing.uniform`."""
 
-    def permute(self, x: Array, keys: Sequence[tuple[int, int]], bits: int) -> Array:
-        """See :func:`hvd_adaptive.ops.mixing.permute`."""
-
     def sample(self, k: int, n: int, keys: Sequence[tuple[int, int]], bits: int, like: Array) -> Array:
         """See :func:`hvd_adaptive.ops.mixing.sample`."""
 

@@ -31,7 +31,7 @@ def load() -> None:
     ops.row_norm(x, 1)
     ops.levels_of(x, ops.row_max(x, 1) + 1, 1, 0, 1, ops.uniform(1, [(0, 0)], x))
     ops.row_sum(x, 1)
-    ops.permute(positions, [(0, 0)], 2)
+    ops.sample(1, 1, [(0, 0)], 1, x)
     ops.decode_positions(ops.encode_positions(positions, 1), 1, 1)
     for dtype in _CODES:
         ops.unpack(ops.pack(positions.astype(dtype), 1), 1, 1, dtype.name)
@@ -107,10 +107,10 @@ class HostOps(NumpyOps):
             kernels.uniform_onto(numbers[number * BLOCK : (number + 1) * BLOCK], np.uint32(high), np.uint32(low))
         return numbers
 
-    def permute(self, x: NDArray, keys: Sequence[tuple[int, int]], bits: int) -> NDArray:
-        moved = np.empty_like(x)
-        kernels.permute_onto(moved, _read_only(x), np.array(keys, np.uint32).reshape(-1, 2), bits)
-        return moved
+    def sample(self, k: int, n: int, keys: Sequence[tuple[int, int]], bits: int, like: NDArray) -> NDArray:
+        positions = np.empty(k, np.int64)
+        kernels.sample_onto(positions, n, np.array(keys, np.uint32).reshape(-1, 2), bits, np.empty((3, kernels.PAGE), np.uint32))
+        return positions
 
     def levels_of(self, x: NDArray, scale: NDArray, width: int, first: int, levels: int, numbers: NDArray) -> NDArray:
         if x.dtype not in _COMPILED or scale.dtype != x.dtype:

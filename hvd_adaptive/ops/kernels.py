@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 _BLOCK = 32
 """Elements looked at without a branch, which the compiler does several at a time; most hold none of the few that are searched."""
-_PAGE = 1024
+PAGE = 1024
 """Elements that are gone over twice, which stay close to the core meanwhile."""
 
 
@@ -93,8 +93,8 @@ def add_while_finite(x: npt.NDArray[Any], values: npt.NDArray[Any]) -> int:
     Returns:
         How many were added; ``n`` if all sums are finite.
     """
-    for start in range(0, x.size, _PAGE):
-        block, added = x[start : start + _PAGE], values[start : start + _PAGE]
+    for start in range(0, x.size, PAGE):
+        block, added = x[start : start + PAGE], values[start : start + PAGE]
         finite = 0
         for place in range(block.size):
             finite += abs(block[place] + added[place]) < np.inf
@@ -167,17 +167,52 @@ def uniform_onto(numbers: npt.NDArray[np.float32], high: np.uint32, low: np.uint
         numbers[place] = np.float32(word >> np.uint32(8)) * np.float32(2.0**-24)
 
 
-@numba.njit(nogil=True, cache=True)
-def permute_onto(moved: npt.NDArray[np.int64], x: npt.NDArray[np.int64], keys: npt.NDArray[np.uint32], bits: int) -> None:
-    """Write :func:`hvd_adaptive.ops.mixing.permute` of ``x`` i64[n] by ``keys`` u32[rounds, 2]."""
+@numba.njit(nogil=True, inline="always")
+def _permute(high: npt.NDArray[np.uint32], low: npt.NDArray[np.uint32], keys: npt.NDArray[np.uint32], bits: int) -> None:
+    """:func:`hvd_adaptive.ops.mixing.permute` of numbers in halves u32[m]; a round goes over all, several at a time."""
     low_bits = (bits + 1) // 2
     low_mask, high_mask = np.uint32((1 << low_bits) - 1), np.uint32((1 << (bits - low_bits)) - 1)
-    for place in range(x.size):
-        high, low = np.uint32(x[place] >> low_bits), np.uint32(x[place]) & low_mask
-        for number in range(keys.shape[0]):
-            low ^= _mix(high ^ keys[number, 0]) & low_mask
-            high ^= _mix(low ^ keys[number, 1]) & high_mask
-        moved[place] = (np.int64(high) << low_bits) | np.int64(low)
+    for number in range(keys.shape[0]):
+        first, second = keys[number, 0], keys[number, 1]
+        for place in range(low.size):
+            low[place] ^= _mix(high[place] ^ first) & low_mask
+            high[place] ^= _mix(low[place] ^ second) & high_mask
+
+
+@numba.njit(nogil=True, cache=True)
+def sample_onto(
+    positions: npt.NDArray[np.int64], n: int, keys: npt.NDArray[np.uint32], bits: int, work: npt.NDArray[np.uint32]
+) -> None:
+    """Write :func:`hvd_adaptive.ops.mixing.sample` into ``positions`` i64[k], by ``keys`` u32[rounds, 2].
+
+    Args:
+        positions: as above.
+        n: as above.
+        keys: as above.
+        bits: n <= 2^bits.
+        work: u32[3, PAGE], overwritten.
+    """
+    low_bits = (bits + 1) // 2
+    low_mask = np.int64((1 << low_bits) - 1)
+    for start in range(0, positions.size, PAGE):
+        block = positions[start : start + PAGE]
+        for place in range(block.size):
+            block[place] = start + place
+            work[2, place] = place
+        outside = block.size
+        while outside:
+            high, low, places = work[0, :outside], work[1, :outside], work[2, :outside]
+            for number in range(outside):
+                image = block[places[number]]
+                high[number], low[number] = np.uint32(image >> low_bits), np.uint32(image & low_mask)
+            _permute(high, low, keys, bits)
+            left = 0
+            for number in range(outside):
+                place, image = places[number], (np.int64(high[number]) << low_bits) | np.int64(low[number])
+                block[place] = image
+                places[left] = place
+                left += int(image >= n)
+            outside = left
 
 
 @numba.njit(nogil=True, cache=True)

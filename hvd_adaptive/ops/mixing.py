@@ -50,10 +50,10 @@ def sample(ops: "Ops", k: int, n: int, keys: Sequence[tuple[int, int]], bits: in
     """
     first = ops.arange(k, like)
     blocks = [ops.slice(first, start, min(start + BLOCK, k)) for start in range(0, max(k, 1), BLOCK)]
-    positions = ops.concat([ops.permute(block, keys, bits) for block in blocks])
+    positions = ops.concat([permute(ops, block, keys, bits) for block in blocks])
     outside = ops.nonzero(positions >= n)
     while ops.size(outside):  # under half of the domain lies outside, so this ends after a few turns
-        moved = ops.permute(ops.take(positions, outside), keys, bits)
+        moved = permute(ops, ops.take(positions, outside), keys, bits)
         positions = ops.scatter_add(ops.clear(positions, outside), outside, moved)
         outside = ops.take(outside, ops.nonzero(moved >= n))
     return positions

@@ -166,9 +166,6 @@ class NumpyOps:
     def uniform(self, n: int, keys: Sequence[tuple[int, int]], like: NDArray) -> NDArray:
         return mixing.uniform(self, n, keys, like)
 
-    def permute(self, x: NDArray, keys: Sequence[tuple[int, int]], bits: int) -> NDArray:
-        return mixing.permute(self, x, keys, bits)
-
     def sample(self, k: int, n: int, keys: Sequence[tuple[int, int]], bits: int, like: NDArray) -> NDArray:
         return mixing.sample(self, k, n, keys, bits, like)
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 from hvd_adaptive.ops import Array, ascending, mixing, packing
 from hvd_adaptive.ops.host_ops import HostOps
 
-_HOST = HostOps()
+_HOST, _NOTHING = HostOps(), np.empty(0)
 _BFLOAT16 = tf.bfloat16.as_numpy_dtype
 """Which TensorFlow adds to numpy's."""
 
@@ -185,11 +185,9 @@ class TensorFlowOps:
     def uniform(self, n: int, keys: Sequence[tuple[int, int]], like: Array) -> Array:
         return _HOST.uniform(n, keys, like) if _on_host(like) else mixing.uniform(self, n, keys, like)
 
-    def permute(self, x: Array, keys: Sequence[tuple[int, int]], bits: int) -> Array:
-        return _HOST.permute(x, keys, bits) if _on_host(x) else mixing.permute(self, x, keys, bits)
-
     def sample(self, k: int, n: int, keys: Sequence[tuple[int, int]], bits: int, like: Array) -> Array:
-        return mixing.sample(self, k, n, keys, bits, like)
+        positions = _HOST.sample(k, n, keys, bits, _NOTHING)
+        return positions if _on_host(like) else self.from_numpy(positions, like)
 
     def levels_of(self, x: Array, scale: Array, width: int, first: int, levels: int, numbers: Array) -> Array:
         if _on_host(x):

@@ -195,14 +195,10 @@ class TorchOps:
     def uniform(self, n: int, keys: Sequence[tuple[int, int]], like: Tensor) -> Tensor:
         return torch.from_numpy(_HOST.uniform(n, keys, _NOTHING)) if on_host(like) else mixing.uniform(self, n, keys, like)
 
-    def permute(self, x: Tensor, keys: Sequence[tuple[int, int]], bits: int) -> Tensor:
-        return torch.from_numpy(_HOST.permute(x.numpy(), keys, bits)) if on_host(x) else mixing.permute(self, x, keys, bits)
-
     def sample(self, k: int, n: int, keys: Sequence[tuple[int, int]], bits: int, like: Tensor) -> Tensor:
-        if on_host(like):
-            return mixing.sample(self, k, n, keys, bits, like)
         # How far positions must be walked, only they tell; a device would have to be asked turn by turn.
-        return torch_device.sent(mixing.sample(_HOST, k, n, keys, bits, _NOTHING), like.device)
+        positions = _HOST.sample(k, n, keys, bits, _NOTHING)
+        return torch.from_numpy(positions) if on_host(like) else torch_device.sent(positions, like.device)
 
     def levels_of(self, x: Tensor, scale: Tensor, width: int, first: int, levels: int, numbers: Tensor) -> Tensor:
         if on_host(x):

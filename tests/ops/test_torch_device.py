@@ -174,7 +174,6 @@ CALLS = {
     "matmul": lambda ops, x: ops.matmul(ops.matrix(x, 16, 17), ops.transpose(ops.matrix(x, 16, 17))),
     "orthonormal": lambda ops, x: ops.orthonormal(ops.matrix(ops.cast(x, "float64"), 66, 4)),
     "uniform": lambda ops, x: ops.uniform(BLOCK + 9, [(1, 2), (3, 2**32 - 1)], x),
-    "permute": lambda ops, x: ops.permute(some(ops, x), [(1, 2), (3, 4)], 9),
     "sample": lambda ops, x: ops.sample(200, 257, [(1, 2), (3, 4)], 9, x),
     "levels_of": lambda ops, x: ops.levels_of(
         ops.cast(x, "float64"), ops.full_like(ops.cast(x, "float64"), 4.0), 1, 0, 7, ops.uniform(257, [(1, 2)], x)

@@ -25,7 +25,7 @@ for width in (lent.size, 512):
     ops.row_norm(lent, width)
     ops.row_sum(lent, width)
     ops.levels_of(lent, ops.row_max(lent, width), width, 0, 7, ops.uniform(lent.size, 4 * [(1, 2)], lent))
-ops.permute(positions, [(1, 2), (3, 4)], 17)
+ops.sample(1200, 120_000, [(1, 2), (3, 4)], 17, x)
 print(all(built), built == [list(loop.signatures) for loop in loops])
 """
 
