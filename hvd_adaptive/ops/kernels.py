@@ -183,12 +183,12 @@ def _permute(high: npt.NDArray[np.uint32], low: npt.NDArray[np.uint32], keys: np
 def sample_onto(
     positions: npt.NDArray[np.int64], n: int, keys: npt.NDArray[np.uint32], bits: int, work: npt.NDArray[np.uint32]
 ) -> None:
-    """Write :func:`hvd_adaptive.ops.mixing.sample` into ``positions`` i64[k], by ``keys`` u32[rounds, 2].
+    """Write :func:`hvd_adaptive.ops.mixing.sample`.
 
     Args:
-        positions: as above.
-        n: as above.
-        keys: as above.
+        positions: i64[k], written.
+        n: above all of them.
+        keys: u32[rounds, 2].
         bits: n <= 2^bits.
         work: u32[3, PAGE], overwritten.
     """

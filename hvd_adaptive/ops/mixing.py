@@ -48,9 +48,7 @@ def sample(ops: "Ops", k: int, n: int, keys: Sequence[tuple[int, int]], bits: in
 
     It is that of ``range(2**bits)``, walked on from what lies outside until that lies inside.
     """
-    first = ops.arange(k, like)
-    blocks = [ops.slice(first, start, min(start + BLOCK, k)) for start in range(0, max(k, 1), BLOCK)]
-    positions = ops.concat([permute(ops, block, keys, bits) for block in blocks])
+    positions = permute(ops, ops.arange(k, like), keys, bits)
     outside = ops.nonzero(positions >= n)
     while ops.size(outside):  # under half of the domain lies outside, so this ends after a few turns
         moved = permute(ops, ops.take(positions, outside), keys, bits)
