@@ -38,7 +38,7 @@ build_image docker/Dockerfile "$image"
 start_containers
 
 step "what must not be in the image"
-run_as horovod 'found=$(find /keys /mnt -mindepth 1; ls -d /etc/ssh/ssh_host_* /etc/pip.conf ~/.ssh 2>/dev/null) || true
+run_as horovod 'found=$(find /keys /mnt -mindepth 1; ls -d /etc/ssh/ssh_host_* /etc/pip.conf ~/.ssh ~/.hvd-host 2>/dev/null) || true
   [ -z "$found" ] || { echo "error: $found"; exit 1; }; ! python -c "import pytest" 2>/dev/null'
 
 step "the doctor, as the image's user, on two ranks over MPI, then over Gloo, and as root"
@@ -53,11 +53,19 @@ run_as root 'cd /source && python -m pip install --quiet -r requirements/dev.txt
     pytest -q -p no:cacheprovider $(grep -v "^#" docker/quick-tests.txt)'
 
 step "horovodrun -np $ranks on one host"
-run_as horovod "horovodrun -np $ranks python examples/torch_fashion_mnist.py --epochs 1 --limit 16000 2>&1" | untagged
+run_as horovod "horovodrun -np $ranks python examples/torch_fashion_mnist.py --epochs 1 --limit 16000 2>&1" | untagged | tee "$work/one.txt"
 
 step "horovodrun -np $ranks -H a:$((ranks / 2)),b:$((ranks / 2)) on two"
 on_two_hosts horovodrun -np "$ranks" -H "a:$((ranks / 2)),b:$((ranks / 2))" \
-  python examples/torch_fashion_mnist.py --epochs 1 --limit 16000 2>&1 | untagged
+  python examples/torch_fashion_mnist.py --epochs 1 --limit 16000 2>&1 | untagged | tee "$work/two.txt"
+
+step "the same ranks trained the same model"
+for file in one two; do
+  grep -q "Fashion-MNIST on $ranks ranks" "$work/$file.txt" || { echo "error: not $ranks ranks that know of one another" && exit 1; }
+done
+# What is fused, and so the order of additions, depends on timing: a tenth of a point either way.
+grep -hoE 'test accuracy [0-9.]+' "$work/one.txt" "$work/two.txt" |
+  awk '{ print; a[NR] = $3 } END { d = a[1] - a[2]; exit !(NR == 2 && d * d <= 0.01) }'
 
 step "size"
 echo "The image takes $(image_size "$image")"

@@ -2,7 +2,11 @@
 # shellcheck shell=bash disable=SC2154
 # From check.sh: $name of the container, $work for files, $wheels of Horovod, $image.
 
-has_docker() { [ -z "${BUILDAH_ISOLATION:-}" ] && docker info >/dev/null 2>&1; }
+# With what BuildKit and Compose's second version bring.
+has_docker() {
+  [ -z "${BUILDAH_ISOLATION:-}" ] && docker info >/dev/null 2>&1 && docker buildx version >/dev/null 2>&1 &&
+    docker compose version >/dev/null 2>&1
+}
 
 prepare_engine() {
   if has_docker; then
@@ -12,6 +16,8 @@ prepare_engine() {
   engine=buildah
   local missing=""
   command -v buildah >/dev/null || missing="buildah"
+  command -v ip >/dev/null || missing="$missing iproute2"
+  command -v ssh-keygen >/dev/null || missing="$missing openssh-client"
   [ -n "${BASE:-}" ] || command -v mmdebstrap >/dev/null || missing="$missing mmdebstrap"
   if [ "$(id -u)" != 0 ]; then
     echo "error: no Docker engine answers, and building with buildah needs root" >&2
@@ -27,7 +33,6 @@ prepare_engine() {
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
   fi
   export BUILDAH_ISOLATION=chroot
-  lend_apt_sources
   [ -n "${BASE:-}" ] || make_base
 }
 
@@ -39,10 +44,15 @@ lend_apt_sources() {
     grep -qsE '^[^#]*bookworm-(updates|security)' "$file" || continue
     cp "$file" "$work/apt/$(basename "$file" | sed 's/^sources.list$/main.list/')"
   done
+  if [ -z "$(ls "$work/apt")" ]; then
+    echo "error: a base of Debian 12 is made from a Debian 12's own sources, and this machine has none. Name one: BASE=debian:bookworm-slim" >&2
+    return 1
+  fi
 }
 
 make_base() {
   BASE=localhost/hvd_adaptive-base
+  lend_apt_sources
   ! buildah inspect --type image "$BASE" >/dev/null 2>&1 || return 0
   # What it was made from is not kept: builds and runs are lent it.
   # shellcheck disable=SC2016 # mmdebstrap expands it
@@ -64,13 +74,14 @@ lend_pip_configuration() {
 build_image() { # DOCKERFILE IMAGE [OPTIONS]
   local file=$1 tag=$2
   shift 2
-  local options=(-f "$file" -t "$tag" --build-context wheels="$wheels" --secret "id=pip.conf,src=$work/pip.conf" "$@")
+  local options=(-f "$file" -t "$tag" --build-context wheels="$wheels" --build-context lent="$work/mnt"
+    --secret "id=pip.conf,src=$work/pip.conf" "$@")
   if [ "$engine" = docker ]; then
     docker build ${BASE:+--build-arg "BASE=$BASE"} "${options[@]}" .
     return
   fi
-  buildah build --layers --format docker --network host --build-arg "BASE=$BASE" "${options[@]}" \
-    --volume "$work/mnt:/mnt:ro" --volume "$work/apt:/etc/apt/sources.list.d:ro" .
+  [ ! -d "$work/apt" ] || options+=(--volume "$work/apt:/etc/apt/sources.list.d:ro")
+  buildah build --layers --format docker --network host --build-arg "BASE=$BASE" "${options[@]}" .
 }
 
 start_containers() {

@@ -14,15 +14,16 @@ if [ ! -r "$key" ]; then
   echo "error: $(id -un) cannot read the key $key. Give all hosts the same: ssh-keygen -q -t ed25519 -N '' -f $key" >&2
   exit 1
 fi
-mkdir -p ~/.ssh
-chmod 700 ~/.ssh
-install -m 600 "$key" ~/.ssh/id_hosts
-ssh-keygen -y -f ~/.ssh/id_hosts >~/.ssh/authorized_keys
-sed 's/^/* /' ~/.ssh/authorized_keys >~/.ssh/known_hosts
+own=.hvd-host # below the home, which may be one that other hosts share, with keys in ~/.ssh that are the user's
+mkdir -p ~/$own
+chmod 700 ~/$own
+install -m 600 "$key" ~/$own/key
+ssh-keygen -y -f ~/$own/key >~/$own/authorized_keys
+sed 's/^/* /' ~/$own/authorized_keys >~/$own/known_hosts
 
 [ "$(id -u)" != 0 ] || mkdir -p /run/sshd
-/usr/sbin/sshd -f /dev/null -p 2222 -E ~/.ssh/sshd.log -o HostKey="$HOME/.ssh/id_hosts" -o PidFile=none \
-  -o AllowUsers="$(id -un)" -o AuthorizedKeysFile=.ssh/authorized_keys -o PasswordAuthentication=no \
+/usr/sbin/sshd -f /dev/null -p 2222 -E "$HOME/$own/sshd.log" -o HostKey="$HOME/$own/key" -o PidFile=none \
+  -o AllowUsers="$(id -un)" -o AuthorizedKeysFile=$own/authorized_keys -o PasswordAuthentication=no \
   -o KbdInteractiveAuthentication=no -o UsePAM=no -o MaxStartups=100 -o SetEnv="PATH=$PATH"
 
 [ $# -gt 0 ] || set -- sleep infinity

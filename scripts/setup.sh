@@ -96,9 +96,10 @@ install_hosts() {
 # What the environment depends on: if it changes, the environment is brought up to date.
 environment_stamp() {
   {
-    cat requirements/build.txt "$frameworks" requirements/run.txt scripts/build_horovod.sh
+    cat requirements/build.txt "$frameworks" requirements/run.txt requirements/constraints.txt scripts/build_horovod.sh
     "$python" -V
     mpirun --version 2>/dev/null | head -n 1
+    env | grep -E '^HOROVOD_(BUILD|CPU|CUDA|GPU|NCCL|WITH)' | LC_ALL=C sort || true # what Horovod is built with
   } | cksum
 }
 
@@ -107,8 +108,8 @@ install_environment() {
   stamp=$(environment_stamp)
   [ "$(cat .venv/stamp-environment 2>/dev/null)" = "$stamp" ] && return
   echo "Installing the frameworks and Horovod into .venv"
-  [ -x .venv/bin/python ] && .venv/bin/python -c '' 2>/dev/null || "$python" -m venv --clear .venv
-  .venv/bin/python -m pip install --quiet -r requirements/build.txt -r "$frameworks" -r requirements/run.txt
+  [ "$(.venv/bin/python -V 2>/dev/null)" = "$("$python" -V)" ] || "$python" -m venv --clear .venv
+  .venv/bin/python -m pip install --quiet -c requirements/constraints.txt -r requirements/build.txt -r "$frameworks" -r requirements/run.txt
   wheel=$(bash scripts/build_horovod.sh "$PWD/.venv/bin/python")
   .venv/bin/python -m pip install --quiet --no-deps --force-reinstall "$wheel"
   echo "$stamp" >.venv/stamp-environment

@@ -56,18 +56,20 @@ def test_the_environments_layer_has_what_the_setup_reads(file: Path) -> None:
     lines = instructions(file)
     end = next(n for n, line in enumerate(lines) if line[0] == "RUN" and "--environment" in line)
     there = {word for line in lines[:end] if line[0] == "COPY" for word in line[1:-1]}
-    assert {"scripts/setup.sh", "scripts/build_horovod.sh", "requirements/build.txt", "requirements/run.txt"} <= there
+    requirements = {f"requirements/{name}.txt" for name in ("build", "constraints", "run")}
+    assert {"scripts/setup.sh", "scripts/build_horovod.sh", *requirements} <= there
     assert any(word.startswith("requirements/frameworks") for word in there)
     assert not any(word.startswith("hvd_adaptive") for word in there), "what changes often would build Horovod anew"
 
 
 @names
-def test_frameworks_are_pinned(file: Path) -> None:
-    for source in copied(file):
-        if source.startswith("requirements/frameworks"):
-            lines = [line for line in (ROOT / source).read_text().splitlines() if line and not line.startswith("#")]
-            assert lines
-            assert all("==" in line for line in lines)
+def test_packages_are_pinned(file: Path) -> None:
+    sources = [source for source in copied(file) if source.startswith("requirements/")]
+    assert len(sources) == 4
+    for source in sources:
+        lines = [line.partition(";")[0] for line in (ROOT / source).read_text().splitlines() if line and not line.startswith("#")]
+        assert lines
+        assert all(line.count("==") == 1 for line in lines), source
 
 
 @names
@@ -75,6 +77,13 @@ def test_the_user_is_not_root_and_health_is_the_doctors(file: Path) -> None:
     lines = instructions(file)
     assert [line[1] for line in lines if line[0] == "USER"][-1] == "1000"
     assert any(line[0] == "HEALTHCHECK" and {"[hvd-adaptive,", "doctor]"} <= set(line) for line in lines)
+
+
+@names
+def test_a_host_that_is_gone_is_missed_as_the_documents_say(file: Path) -> None:
+    told = set(re.findall(r"OMPI_MCA_oob_tcp_keepalive_\w+=\d+", (ROOT / "docs" / "multihost.md").read_text()))
+    assert len(told) == 2
+    assert told <= {word for line in instructions(file) if line[0] == "ENV" for word in line}
 
 
 @names
@@ -99,7 +108,13 @@ def test_compose_builds_what_is_there(compose: dict[str, Any]) -> None:
         context = DOCKER / build["context"]
         assert context.resolve() == ROOT
         assert (context / build["dockerfile"]).is_file()
-    assert {service["image"] for service in compose["services"].values()} == {"hvd_adaptive"}
+    assert {service["image"] for service in compose["services"].values()} == {"${HVD_IMAGE:-hvd_adaptive}"}
+
+
+def test_compose_ends_with_the_host_that_launches(compose: dict[str, Any]) -> None:
+    """Whichever ends first ends all of them, also one that was done."""
+    waiting = [service["command"] for name, service in compose["services"].items() if name != "a"]
+    assert [command[-1].split(";")[-1].split() for command in waiting] == [["exec", "hvd-host"]]
 
 
 def test_compose_launches_as_many_ranks_as_its_hosts_have(compose: dict[str, Any]) -> None:
@@ -109,7 +124,7 @@ def test_compose_launches_as_many_ranks_as_its_hosts_have(compose: dict[str, Any
     assert sum(map(int, hosts.values())) == int(command[command.index("-np") + 1])
     for host in hosts:
         assert services[host]["hostname"] == host
-        assert services[host]["command"][0] == "hvd-host"
+        assert "hvd-host" in " ".join(services[host]["command"])
         assert services[host]["shm_size"] == "1g"
     assert (ROOT / next(word for word in command if word.endswith(".py"))).is_file()
 
@@ -120,8 +135,9 @@ def test_compose_gives_all_hosts_the_keys_that_hosts_look_for(compose: dict[str,
     folder, name = key.groups()
     assert "keys" in compose["volumes"]
     mounts = {service: options["volumes"] for service, options in compose["services"].items()}
-    assert mounts == {"keys": [f"keys:{folder}"], "b": [f"keys:{folder}:ro"], "a": [f"keys:{folder}:ro"]}
-    assert f"{folder}/{name}" in compose["services"]["keys"]["command"][2]
+    assert mounts == {"b": [f"keys:{folder}"], "a": [f"keys:{folder}:ro"]}
+    assert f"-f {folder}/{name}" in compose["services"]["b"]["command"][2]
+    assert compose["services"]["a"]["depends_on"] == {"b": {"condition": "service_healthy"}}  # until then there is none
 
 
 def test_quick_tests_are_there() -> None:

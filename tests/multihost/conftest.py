@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import hosts
@@ -13,7 +13,7 @@ from rank_results import Found, read
 
 PROGRAMS = Path(__file__).with_name("programs")
 SUPPORT = Path(hosts.__file__).parent
-ENVIRONMENT = ONE_ORDER | {"PYTHONPATH": os.pathsep.join(filter(None, (str(SUPPORT), os.environ.get("PYTHONPATH"))))}
+ENVIRONMENT = {"PYTHONPATH": os.pathsep.join(filter(None, (str(SUPPORT), os.environ.get("PYTHONPATH"))))}
 LINK = "100mbit"
 Launch = Callable[..., list[Found]]
 
@@ -61,15 +61,25 @@ def rank_environment() -> dict[str, str]:
 
 @pytest.fixture
 def launch(tmp_path: Path) -> Launch:
-    """``launch(cluster, "a:2,b:2", program, *arguments, flags=...)``: what the ranks that horovodrun starts write."""
+    """``launch(cluster, "a:2,b:2", program, *arguments, flags=..., more=...)``: what the ranks that horovodrun starts write.
 
-    def run(cluster: Cluster, slots: str, program: str, *arguments: str, flags: tuple[str, ...] = ()) -> list[Found]:
+    ``more`` is what its environment has besides; Horovod adds up in one order, unless told otherwise.
+    """
+
+    def run(
+        cluster: Cluster,
+        slots: str,
+        program: str,
+        *arguments: str,
+        flags: tuple[str, ...] = (),
+        more: Mapping[str, str] = ONE_ORDER,
+    ) -> list[Found]:
         size = sum(int(slot.partition(":")[2]) for slot in slots.split(","))
         folder = tmp_path / "-".join(("hosts", *flags))
         folder.mkdir()
         command = ["horovodrun", *flags, "-np", str(size), "-H", slots]
-        program = str(PROGRAMS / program)
-        done = cluster.run(*command, sys.executable, program, str(folder), *arguments, folder=folder, environment=ENVIRONMENT)
+        command += [sys.executable, str(PROGRAMS / program), str(folder), *arguments]
+        done = cluster.run(*command, folder=folder, environment=ENVIRONMENT | dict(more))
         assert done.returncode == 0, done.stdout
         found = read(folder, size)
         assert [one["host"] for one in found] == [name for slot in slots.split(",") for name in slot[0] * int(slot[2:])]
@@ -81,14 +91,14 @@ def launch(tmp_path: Path) -> Launch:
 
 @pytest.fixture
 def launch_here(tmp_path: Path) -> Launch:
-    """``launch_here(size, program, *arguments, gloo=..., folder=...)``: the same on this machine alone."""
+    """``launch_here(size, program, *arguments, gloo=..., folder=...)``: the same on this machine alone, in one order."""
 
     def run(size: int, program: str, *arguments: str, gloo: bool = False, folder: Path = tmp_path / "here") -> list[Found]:
         folder.mkdir(exist_ok=True)
         binaries = Path(sys.executable).parent
         launcher = [str(binaries / "horovodrun"), "--gloo"] if gloo else ["mpirun", "--oversubscribe", "--bind-to", "none"]
         command = [*launcher, "-np", str(size), sys.executable, str(PROGRAMS / program), str(folder), *arguments]
-        done = run_launcher(command, folder, environment=ENVIRONMENT)
+        done = run_launcher(command, folder, environment=ENVIRONMENT | ONE_ORDER)
         assert done.returncode == 0, done.stdout
         return read(folder, size)
 

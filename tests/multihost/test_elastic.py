@@ -54,7 +54,7 @@ def test_a_host_goes_and_comes_back(two_hosts: Any, programs: Path, rank_environ
         (tmp_path / "hosts.txt").write_text("a:1\nb:1\n")
         run.wait(lambda step: step["size"] == 2 and step["since"] >= 5)
         (tmp_path / "stop").touch()
-        assert process.wait(60) == 0, (tmp_path / "output.txt").read_text()
+        assert process.wait(SECONDS) == 0, (tmp_path / "output.txt").read_text()
     assert_went_on(run.steps())
 
 

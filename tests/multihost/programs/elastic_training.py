@@ -35,7 +35,7 @@ def train(state: hvd.elastic.TorchState) -> None:
         compression.load_state_dict(state.saved, strict=False)
     since, stop = 0, False
     while not stop:
-        inputs, targets = batches(1, 0)[0]
+        inputs, targets = batches(1, hvd.rank())[0]
         optimizer.zero_grad()
         loss = loss_of(module, inputs, targets)
         loss.backward()

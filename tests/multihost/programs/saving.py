@@ -3,12 +3,14 @@
 Usage, under a launcher: saving.py FOLDER trains without end; saving.py FOLDER DONE LAST goes on after DONE steps, to LAST.
 """
 
+import logging
 import sys
 import time
 from pathlib import Path
 
 import horovod.torch as hvd
 import torch
+from horovod.common.exceptions import HorovodInternalError
 from rank_results import digest, write
 from training import building, flat, model, optimizer_for, train
 
@@ -17,6 +19,8 @@ from hvd_adaptive import TopK
 
 def main(folder: Path, done: int | None = None, last: int = 1_000_000) -> None:
     hvd.init()
+    log = folder / f"rank{hvd.rank()}.log"  # if the launcher's host is gone, nobody passes on what a rank says
+    logging.basicConfig(format="%(message)s", handlers=[logging.StreamHandler(), logging.FileHandler(log)])
     torch.set_num_threads(1)
     module = model()
     compression = building("entire-model", TopK(10))(module)
@@ -27,7 +31,11 @@ def main(folder: Path, done: int | None = None, last: int = 1_000_000) -> None:
         for name, part in parts.items():
             part.load_state_dict(saved[name])
     for step in range(done or 0, last):
-        train(module, optimizer, 1, first=step)
+        try:
+            train(module, optimizer, 1, first=step)
+        except HorovodInternalError:
+            logging.exception("step %d was the last", step)
+            raise
         if done is None:
             file = _file(folder, step + 1)
             torch.save({name: part.state_dict() for name, part in parts.items()}, file.with_suffix(".tmp"))
