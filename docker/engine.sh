@@ -20,7 +20,7 @@ prepare_engine() {
   command -v ssh-keygen >/dev/null || missing="$missing openssh-client"
   [ -n "${BASE:-}" ] || command -v mmdebstrap >/dev/null || missing="$missing mmdebstrap"
   if [ "$(id -u)" != 0 ]; then
-    echo "error: no Docker engine answers, and building with buildah needs root" >&2
+    echo "error: no Docker engine with Buildx and Compose 2 answers, and building with buildah needs root" >&2
     return 1
   fi
   if [ -n "$missing" ]; then

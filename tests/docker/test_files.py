@@ -124,8 +124,8 @@ def test_compose_launches_as_many_ranks_as_its_hosts_have(compose: dict[str, Any
     assert sum(map(int, hosts.values())) == int(command[command.index("-np") + 1])
     for host in hosts:
         assert services[host]["hostname"] == host
-        assert "hvd-host" in " ".join(services[host]["command"])
         assert services[host]["shm_size"] == "1g"
+    assert command[0] == "hvd-host"  # as b's last: the test below
     assert (ROOT / next(word for word in command if word.endswith(".py"))).is_file()
 
 
@@ -138,6 +138,12 @@ def test_compose_gives_all_hosts_the_keys_that_hosts_look_for(compose: dict[str,
     assert mounts == {"b": [f"keys:{folder}"], "a": [f"keys:{folder}:ro"]}
     assert f"-f {folder}/{name}" in compose["services"]["b"]["command"][2]
     assert compose["services"]["a"]["depends_on"] == {"b": {"condition": "service_healthy"}}  # until then there is none
+
+
+def test_the_images_ssh_knows_hosts_although_horovodrun_asks_it_not_to() -> None:
+    command = [DOCKER / "ssh.sh", "-o", "StrictHostKeyChecking=no", "-G", "b"]
+    settings = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "stricthostkeychecking true" in settings
 
 
 def test_quick_tests_are_there() -> None:

@@ -66,3 +66,17 @@ def test_without_root_the_command_to_ask_for_is_named(bare_machine: dict[str, st
     assert run.returncode != 0
     assert "neither root nor sudo" in run.stderr
     assert "apt-get install openmpi-bin libopenmpi-dev g++ make openssh-client" in run.stderr
+
+
+def stamp(**environment: str) -> str:
+    """By which the set-up knows whether an environment is up to date."""
+    program = """python=python3 frameworks=requirements/frameworks.txt
+        eval "$(sed -n '/^environment_stamp()/,/^}/p' scripts/setup.sh)"
+        environment_stamp"""
+    folder, variables = SETUP.parents[1], os.environ | environment
+    return subprocess.run(["bash", "-c", program], cwd=folder, env=variables, capture_output=True, text=True, check=True).stdout
+
+
+def test_what_horovod_is_built_with_makes_another_environment_and_what_it_runs_with_does_not() -> None:
+    assert stamp() == stamp(HOROVOD_FUSION_THRESHOLD="0") != ""
+    assert stamp() != stamp(HOROVOD_GPU_OPERATIONS="NCCL")
